@@ -1,0 +1,1 @@
+"""Exactly-once database effects for event consumers on MySQL and MariaDB."""

@@ -1,0 +1,106 @@
+"""Settings: small frozen values, checked when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from inbox.core.policy import RetryPolicy
+from inbox.core.records import CONSUMER_NAME_OCTETS, DEFAULT_FINGERPRINT, FingerprintPart, Identity
+from inbox.errors import ConfigurationError
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise `ConfigurationError(message)` unless `condition` holds."""
+    if not condition:
+        raise ConfigurationError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How one consumer works.
+
+    Attributes:
+        concurrency: units of work at once in one process; also its database connections, less two.
+        prefetch: deliveries the transport may have in hand; None is four times the concurrency.
+        deadline: seconds one unit may take, handler included.
+        cancel_patience: seconds a cancelled handler gets to come back before it is reported as stuck.
+        shutdown_patience: seconds a stopping worker gives its running units.
+        retry: what happens to events that fail.
+        identity: what makes an event the same event: its `id`, or `source+id`.
+        fingerprint: what may not change under one identity; None compares nothing.
+    """
+
+    concurrency: int = 8
+    prefetch: int | None = None
+    deadline: float = 30.0
+    cancel_patience: float = 5.0
+    shutdown_patience: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    identity: Identity = "id"
+    fingerprint: tuple[FingerprintPart, ...] | None = DEFAULT_FINGERPRINT
+
+    def __post_init__(self) -> None:
+        require(1 <= self.concurrency <= 1000, "concurrency must be between 1 and 1000")
+        require(
+            self.prefetch is None or self.concurrency <= self.prefetch <= 65535,
+            "prefetch must be at least the concurrency and at most 65535 (AMQP counts it in 16 bits)",
+        )
+        require(self.deadline > 0, "deadline must be more than 0 seconds")
+        require(self.cancel_patience > 0, "cancel_patience must be more than 0 seconds")
+        require(self.shutdown_patience > 0, "shutdown_patience must be more than 0 seconds")
+        require(self.retry.max_attempts >= 1, "retry.max_attempts must be at least 1")
+        require(self.identity in ("id", "source+id"), "identity must be 'id' or 'source+id'")
+        unknown = set(self.fingerprint or ()) - {"source", "type", "subject", "data"}
+        require(not unknown, f"fingerprint may cover source, type, subject and data, not {sorted(unknown)}")
+
+    @property
+    def effective_prefetch(self) -> int:
+        """The prefetch that is used."""
+        return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, 65535)
+
+
+def check_consumer_name(name: str) -> str:
+    """The consumer's name, if it can be stored.
+
+    Raises:
+        ConfigurationError: empty, or longer than its key column.
+    """
+    require(bool(name), "a consumer needs a name: duplicates are known under it")
+    require(
+        len(name.encode()) <= CONSUMER_NAME_OCTETS,
+        f"the consumer name has {len(name.encode())} octets, at most {CONSUMER_NAME_OCTETS} are stored",
+    )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSettings:
+    """How the store uses its database.
+
+    Attributes:
+        lock_wait: seconds a statement waits for a row lock; holds for the handler's statements too.
+        connect_timeout: seconds to connect and log in.
+        allow_call: let handlers `CALL` stored procedures; costs two packets a unit.
+        pipelined_duplicates: read a duplicate's fingerprint and roll back in one round trip. Off
+            for proxies that cannot take two commands at once.
+        tls: require an encrypted connection.
+        tls_ca: file with the certificate authority to trust; None takes the system's.
+        quarantine_rows: most rows that one consumer may have in quarantine.
+        quarantine_bytes: most octets of them.
+    """
+
+    lock_wait: int = 5
+    connect_timeout: float = 10.0
+    allow_call: bool = False
+    pipelined_duplicates: bool = True
+    tls: bool = False
+    tls_ca: str | None = None
+    quarantine_rows: int = 100_000
+    quarantine_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        require(1 <= self.lock_wait <= 600, "lock_wait must be between 1 and 600 whole seconds")
+        require(self.connect_timeout > 0, "connect_timeout must be more than 0 seconds")
+        require(self.tls or self.tls_ca is None, "tls_ca is set but tls is not: set tls=True to require encryption")
+        require(self.quarantine_rows >= 1, "quarantine_rows must be at least 1")
+        require(self.quarantine_bytes >= 1, "quarantine_bytes must be at least 1")

@@ -1,0 +1,1 @@
+"""The rules, without I/O: standard library only, no await, no clock, no logging."""

@@ -1,0 +1,250 @@
+"""What the engine needs from the outside world, as narrow protocols with their contracts in words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from inbox.core.delivery import Delivery
+    from inbox.core.event import CloudEvent, Event
+    from inbox.core.handler import Handler
+    from inbox.core.lifecycle import Command, Outcome
+    from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
+
+
+class Clock(Protocol):
+    """Time, for whoever must not ask the system itself."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+        ...
+
+
+class Verifier(Protocol):
+    """Decides whether a delivery is authentic."""
+
+    async def verify(self, delivery: Delivery, event: CloudEvent) -> None:
+        """Return where `delivery` is authentic.
+
+        May do I/O; called before any transaction, and again each time the delivery is run again.
+
+        Raises:
+            Unauthentic: it is not; the delivery goes to quarantine.
+        """
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One transaction on one connection: the claim, the handler's statements, the commit.
+
+    Used by one task at a time, in this order: `claim`, `apply`, `commit` or `rollback`. After
+    `commit`, after `rollback`, and after a claim that was not NEW, it is over and its connection
+    returned; anything more raises `RuntimeError`.
+    """
+
+    async def claim(self, record: InboxRecord) -> Claim:
+        """Insert the record, first of all statements.
+
+        Waits for a racing duplicate's end, bounded by the store's `lock_wait`. On DUPLICATE and
+        CONFLICT the transaction has been ended.
+
+        Raises:
+            Contended, StoreUnavailable: nothing is known about the id; the caller rolls back.
+        """
+        ...
+
+    async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
+        """Call the handler on this transaction, flush what it left, and check the guard.
+
+        The task that calls is the unit's owner: it, and tasks it starts, may use the unit until
+        this returns. Cancelling it while a statement runs closes the connection.
+
+        Raises:
+            UnitMisused: the handler did what would have split the unit.
+            Contended, StoreUnavailable: the server ended the unit, whatever the handler made of it.
+            Exception: whatever else the handler raised.
+        """
+        ...
+
+    async def forget(self, key: bytes) -> None:
+        """Delete the event's attempt counts as part of this transaction.
+
+        Raises:
+            Contended, StoreUnavailable: the caller rolls back.
+        """
+        ...
+
+    async def commit(self) -> None:
+        """Commit. Shielded: cancelling the caller does not cut it.
+
+        Raises:
+            CommitUnknown: no answer, or an answer that does not tell; the caller resolves.
+            Torn: a stored procedure had ended the transaction before.
+        """
+        ...
+
+    async def rollback(self) -> None:
+        """Undo and give the connection back, or away where its state is in doubt. Never raises
+        a store's error. Kills what the server still runs for this unit."""
+        ...
+
+
+class Store(Protocol):
+    """The database: units of work, attempts and quarantine for one consumer name."""
+
+    async def open(self) -> None:
+        """Connect, prove the guard, check the tables.
+
+        Raises:
+            StartupError: with one message that names the fix.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back every connection. May be called twice, and after a failed `open`."""
+        ...
+
+    async def begin(self) -> UnitOfWork:
+        """Take a connection for one unit; sends nothing unless a new connection is needed.
+
+        Waits while all are in use; there are as many as the consumer runs at once.
+
+        Raises:
+            StoreUnavailable, Contended: no connection could be had.
+        """
+        ...
+
+    async def resolve(self, record: InboxRecord, unit: UnitOfWork) -> Resolution:
+        """Tell whether the commit of `unit` took place, on another connection. Never raises."""
+        ...
+
+    async def knows(self, record: InboxRecord) -> bool:
+        """Whether a plain read finds the record. True may save work; the claim still decides.
+
+        Raises:
+            Contended, StoreUnavailable: the read failed.
+        """
+        ...
+
+    async def start_attempt(self, key: bytes) -> Attempts:
+        """Note, durably and at once, that the handler is about to run for a delivery in trouble.
+
+        A start found open is one whose process died: it is charged as crashed.
+
+        Returns:
+            The counts, that charge included.
+
+        Raises:
+            Contended, StoreUnavailable: nothing was noted.
+        """
+        ...
+
+    async def end_attempt(self, key: bytes, *, failed: bool = False, released: bool = False, error: str = "") -> Attempts:
+        """Note, durably and at once, how a run ended, and close the open start.
+
+        Args:
+            key: the event's identity.
+            failed: charge a failed run.
+            released: count a hand-back.
+            error: class names for the person who looks, at most 512 characters.
+
+        Returns:
+            The counts after this.
+
+        Raises:
+            Contended, StoreUnavailable: nothing was noted.
+        """
+        ...
+
+    async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
+        """Store the delivery whole, once per digest.
+
+        Raises:
+            QuarantineFull: the bound in rows or bytes is reached; nothing was stored.
+            Contended, StoreUnavailable: nothing was stored.
+        """
+        ...
+
+    async def wait_writable(self) -> None:
+        """Return as soon as the database takes writes. Backs off between questions."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The transport lost its link to the peer: what is in hand can no longer be settled."""
+
+    error: BaseException | None = None
+
+
+#: Takes one delivery. Called on the event loop, must not block; the transport never has more
+#: deliveries out than its prefetch.
+Sink = Callable[["Delivery"], None]
+
+
+class Transport(Protocol):
+    """Where deliveries come from and are settled."""
+
+    async def open(self, *, prefetch: int) -> None:
+        """Connect once and declare or check the topology.
+
+        Raises:
+            StartupError: what was asked for is not there, with one message that names the fix.
+            TransportError: the peer cannot be reached.
+        """
+        ...
+
+    async def run(self, sink: Sink) -> None:
+        """Consume into `sink` until `stop`; reconnects with back-off, for ever or until patience ends.
+
+        Raises:
+            TransportError: the configured patience ended.
+            StartupError: after a reconnect the topology is no longer what was asked for.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Take no more deliveries; those in hand can still be settled."""
+        ...
+
+    async def close(self) -> None:
+        """Close. May be called twice, and after a failed `open`."""
+        ...
+
+    async def acknowledge(self, delivery: Delivery) -> bool:
+        """Settle for good.
+
+        Returns:
+            False where the link that delivered it is gone: the delivery comes again, and the
+            inbox knows it. Never raises for that.
+        """
+        ...
+
+    async def release(self, delivery: Delivery) -> bool:
+        """Hand back for redelivery; returns as `acknowledge` does."""
+        ...
+
+
+class Passage(Protocol):
+    """What a probe sees of a delivery on its way."""
+
+    delivery: Delivery
+    event: Event | None
+    handler: Handler | None
+
+
+class Probe(Protocol):
+    """Observer of the steps: crash points, metrics and traces all hang here. Must not raise or block."""
+
+    def before(self, command: Command, passage: Passage) -> None:
+        """`command` is about to be carried out."""
+        ...
+
+    def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
+        """`command` came to `outcome`."""
+        ...
+
+
+Sleep = Callable[[float], Awaitable[None]]
