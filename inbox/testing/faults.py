@@ -1,0 +1,532 @@
+"""A TCP proxy that fails on purpose, at chosen bytes, between a program and its server.
+
+It stands on loopback in front of a MySQL, MariaDB or RabbitMQ server and passes every byte on until told
+otherwise. It understands just enough of the wire to know one command from the next: MySQL's packets (MySQL
+manual, "MySQL Packets": three octets of length, one of sequence, zero for a new command) and AMQP 0-9-1's
+frames (specification, 2.3.5). Inside TLS it sees nothing and passes bytes only.
+
+```python
+async with FaultProxy("127.0.0.1", 3306, framing=MySqlFraming) as proxy:
+    trap = proxy.trap(is_commit, Catch.HOLD_ANSWER)
+    worker = await start_worker(proxy.port)      # a child process is as good as a task
+    await trap.wait(timeout=10)                  # COMMIT was sent and is durable; its answer was not read
+    worker.kill()
+```
+
+Everything runs on the event loop that entered the proxy; nothing here is safe to call from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = [
+    "AmqpFraming",
+    "ByteFraming",
+    "Catch",
+    "Cut",
+    "Direction",
+    "FaultProxy",
+    "Frame",
+    "Framing",
+    "Link",
+    "MySqlFraming",
+    "Traffic",
+    "Trap",
+    "begins_with",
+    "is_amqp_ack",
+    "is_commit",
+]
+
+_CHUNK = 1 << 16
+
+
+class Direction(Enum):
+    """Which way bytes go."""
+
+    TO_SERVER = "to-server"
+    TO_CLIENT = "to-client"
+
+
+class Cut(Enum):
+    """How a connection ends: in order (FIN), or thrown away with what was under way (RST)."""
+
+    FIN = "fin"
+    RESET = "reset"
+
+
+class Catch(Enum):
+    """What a trap does to the command it catches.
+
+    Attributes:
+        HOLD_COMMAND: keep it back; `Trap.release` passes it on.
+        HOLD_ANSWER: pass it on and keep the answer back; reached when the server *has* answered, so
+            that a COMMIT is durable and not read. `Trap.release` passes the answer on.
+        LOSE_ANSWER: pass it on, wait for the answer, and reset the client's connection instead.
+        SWALLOW: drop it. The server's session stays alive, its transaction open, whatever the
+            client does, until the link is cut.
+        CUT: reset both connections instead of passing it on.
+    """
+
+    HOLD_COMMAND = "hold-command"
+    HOLD_ANSWER = "hold-answer"
+    LOSE_ANSWER = "lose-answer"
+    SWALLOW = "swallow"
+    CUT = "cut"
+
+
+# ------------------------------------------------------------------ telling commands apart
+@dataclass(frozen=True, slots=True, repr=False)
+class Frame:
+    """One piece that a client sent.
+
+    Attributes:
+        raw: its bytes, as they are passed on.
+        command: what it asks; empty where it is no command. MySQL: the command's octet and its
+            argument. AMQP: the payload of a method frame, class and method first.
+    """
+
+    raw: bytes
+    command: bytes = b""
+
+
+class Framing(Protocol):
+    """Splits one client's bytes into frames."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes. What is incomplete is kept for the next call."""
+        ...
+
+
+class ByteFraming:
+    """No protocol: each chunk as it came."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """One frame, which is no command."""
+        return [Frame(data)]
+
+
+class MySqlFraming:
+    """MySQL's client packets, until the client turns to TLS."""
+
+    _HEADER = 4
+    #: An SSLRequest is the only first packet of 32 octets (MySQL manual, "Protocol::SSLRequest").
+    _SSL_REQUEST = 32
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._opaque = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Whole packets. Only one with sequence 0 begins a command."""
+        self._rest += data
+        frames: list[Frame] = []
+        while not self._opaque and len(self._rest) >= self._HEADER:
+            size = self._HEADER + int.from_bytes(self._rest[:3], "little")
+            if len(self._rest) < size:
+                return frames
+            raw, self._rest = self._rest[:size], self._rest[size:]
+            sequence, payload = raw[3], raw[self._HEADER :]
+            self._opaque = sequence == 1 and len(payload) == self._SSL_REQUEST
+            frames.append(Frame(raw, payload if sequence == 0 else b""))
+        if self._opaque and self._rest:
+            frames.append(Frame(self._rest))
+            self._rest = b""
+        return frames
+
+
+class AmqpFraming:
+    """AMQP 0-9-1: the protocol header of eight octets, then frames."""
+
+    _METHOD = 1
+    _GREETING = 8
+    _HEADER = 7
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._greeted = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Whole frames; those that carry a method are commands."""
+        self._rest += data
+        frames = []
+        if not self._greeted and len(self._rest) >= self._GREETING:
+            self._greeted = True
+            frames.append(self._take(self._GREETING))
+        while self._greeted and len(self._rest) >= self._HEADER:
+            size = self._HEADER + int.from_bytes(self._rest[3:7], "big") + 1
+            if len(self._rest) < size:
+                break
+            frames.append(self._take(size))
+        return frames
+
+    def _take(self, size: int) -> Frame:
+        raw, self._rest = self._rest[:size], self._rest[size:]
+        return Frame(raw, raw[self._HEADER : -1] if raw[0] == self._METHOD else b"")
+
+
+def is_commit(command: bytes) -> bool:
+    """Whether a MySQL command is the text COMMIT, in any case, alone in its packet."""
+    return command[:1] == b"\x03" and command[1:].strip().rstrip(b";").upper() == b"COMMIT"
+
+
+def begins_with(keyword: str) -> Callable[[bytes], bool]:
+    """A test for MySQL queries whose text begins with `keyword`, in any case."""
+    wanted = keyword.upper().encode()
+    return lambda command: command[:1] == b"\x03" and command[1:].lstrip().upper().startswith(wanted)
+
+
+def is_amqp_ack(command: bytes) -> bool:
+    """Whether an AMQP command is basic.ack (class 60, method 80)."""
+    return command[:4] == b"\x00\x3c\x00\x50"
+
+
+# ------------------------------------------------------------------ counting
+@dataclass(slots=True)
+class Traffic:
+    """What went through, for tests that hold a promise about it. Two can be subtracted.
+
+    Attributes:
+        connections: accepted from clients.
+        packets: frames from clients, log-in included.
+        commands: those of them that are commands.
+        round_trips: commands sent when the server had answered since the last one; two commands
+            written together are one round trip.
+    """
+
+    connections: int = 0
+    packets: int = 0
+    commands: int = 0
+    round_trips: int = 0
+
+    def __sub__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.connections - other.connections,
+            self.packets - other.packets,
+            self.commands - other.commands,
+            self.round_trips - other.round_trips,
+        )
+
+    def copy(self) -> Traffic:
+        """These counts, to subtract later."""
+        return self - Traffic()
+
+
+# ------------------------------------------------------------------ traps
+class Trap:
+    """Waits for one command, on whichever connection it comes, and deals with it once.
+
+    Made by `FaultProxy.trap`.
+    """
+
+    def __init__(self, matches: Callable[[bytes], bool], catch: Catch) -> None:
+        self.matches = matches
+        self.catch = catch
+        #: The connection it was caught on; None until then.
+        self.link: Link | None = None
+        self.reached = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def wait(self, timeout: float = 10.0) -> Link:  # noqa: ASYNC109 - a test's patience, not a cancel scope
+        """Wait until it has caught its command.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            The connection.
+
+        Raises:
+            TimeoutError: the command did not come.
+        """
+        async with asyncio.timeout(timeout):
+            await self.reached.wait()
+        assert self.link is not None  # noqa: S101 - set before `reached`
+        return self.link
+
+    def release(self) -> None:
+        """Let pass what is held. Does nothing to what was swallowed or cut."""
+        self.released.set()
+
+
+# ------------------------------------------------------------------ one connection
+@dataclass(slots=True)
+class _Side:
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def end(self, how: Cut) -> None:
+        if how is Cut.RESET:
+            # Lingering for zero seconds makes close() send RST and drop what is unsent (socket(7), SO_LINGER).
+            sock = self.writer.get_extra_info("socket")
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.writer.transport.abort()
+        else:
+            self.writer.close()
+
+
+class Link:
+    """One client's connection and its own connection to the server."""
+
+    def __init__(self, proxy: FaultProxy, client: _Side, server: _Side) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._framing = proxy.framing()
+        self._gates = {direction: asyncio.Event() for direction in Direction}
+        self._answering: Trap | None = None
+        self._answered = True
+        self._orphaned = False
+        self._cut = asyncio.Event()
+        #: Set when both sides are closed.
+        self.ended = asyncio.Event()
+        for direction in Direction:
+            if direction not in proxy.stalled:
+                self._gates[direction].set()
+
+    @property
+    def server_port(self) -> int:
+        """The local port from which the proxy reaches the server: what its process list shows."""
+        return int(self._server.writer.get_extra_info("sockname")[1])
+
+    def stall(self, *directions: Direction) -> None:
+        """Pass nothing on in these directions (both, where none is named), not even an end.
+
+        The connection is then half-open: each side believes that the other is silent.
+        """
+        for direction in directions or Direction:
+            self._gates[direction].clear()
+
+    def resume(self, *directions: Direction) -> None:
+        """Pass on again, first what was kept."""
+        for direction in directions or Direction:
+            self._gates[direction].set()
+
+    def cut(self, how: Cut = Cut.RESET) -> None:
+        """End both connections now."""
+        self._client.end(how)
+        self._server.end(how)
+        self._cut.set()
+
+    def cut_client(self, how: Cut = Cut.RESET) -> None:
+        """End the client's connection only; the server's session stays, its transaction open."""
+        self._orphaned = True
+        self._client.end(how)
+
+    async def run(self) -> None:
+        """Pass bytes both ways until an end. Called by the proxy."""
+        pumps = [asyncio.ensure_future(pump) for pump in (self._to_server(), self._to_client())]
+        cut = asyncio.ensure_future(self._cut.wait())
+        try:
+            await asyncio.wait([*pumps, cut], return_when=asyncio.FIRST_COMPLETED)
+            if self._orphaned:
+                self._client.end(Cut.FIN)
+                await cut
+        finally:
+            for task in (*pumps, cut):
+                task.cancel()
+            await asyncio.gather(*pumps, cut, return_exceptions=True)
+            self.cut(Cut.FIN)
+            self.ended.set()
+
+    async def _to_server(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await self._client.reader.read(_CHUNK):
+                await self._proxy.pause()
+                for frame in self._framing.feed(data):
+                    self._count(frame)
+                    await self._pass(frame)
+        # An end is passed on like a byte: a half-open link does not tell of it.
+        await self._gates[Direction.TO_SERVER].wait()
+
+    async def _pass(self, frame: Frame) -> None:
+        trap = self._proxy.spring(frame.command) if frame.command else None
+        if trap is not None:
+            trap.link = self
+            if trap.catch in (Catch.HOLD_ANSWER, Catch.LOSE_ANSWER):
+                self._answering = trap
+            elif await self._keep(trap):
+                return
+        await self._gates[Direction.TO_SERVER].wait()
+        self._server.writer.write(frame.raw)
+        await self._server.writer.drain()
+
+    async def _keep(self, trap: Trap) -> bool:
+        """Deal with a command that is not passed on, or not yet; whether it is done with."""
+        self._orphaned = self._orphaned or trap.catch is Catch.SWALLOW
+        if trap.catch is Catch.CUT:
+            self.cut(Cut.RESET)
+        trap.reached.set()
+        if trap.catch is Catch.HOLD_COMMAND:
+            await trap.released.wait()
+            return False
+        return True
+
+    async def _to_client(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await self._server.reader.read(_CHUNK):
+                await self._proxy.pause()
+                self._answered = True
+                await self._hold()
+                await self._gates[Direction.TO_CLIENT].wait()
+                self._client.writer.write(data)
+                await self._client.writer.drain()
+        await self._gates[Direction.TO_CLIENT].wait()
+
+    async def _hold(self) -> None:
+        trap, self._answering = self._answering, None
+        if trap is None:
+            return
+        if trap.catch is Catch.LOSE_ANSWER:
+            self.cut(Cut.RESET)
+        trap.reached.set()
+        if trap.catch is Catch.HOLD_ANSWER:
+            await trap.released.wait()
+
+    def _count(self, frame: Frame) -> None:
+        traffic = self._proxy.traffic
+        traffic.packets += 1
+        if frame.command:
+            traffic.commands += 1
+            traffic.round_trips += self._answered
+            self._answered = False
+            if self._proxy.record:
+                self._proxy.commands.append(frame.command)
+
+
+# ------------------------------------------------------------------ the proxy
+@dataclass(eq=False)
+class FaultProxy:
+    """Listens on a free loopback port and connects each client to the server.
+
+    Args:
+        host: the server's host.
+        port: the server's port.
+        framing: how to tell commands apart: `MySqlFraming`, `AmqpFraming`, or `ByteFraming`.
+        record: keep each command's bytes in `commands`. They hold payloads: for tests only.
+
+    Attributes:
+        port: after entering, where clients connect; `server_port` is the server's.
+        traffic: the counts so far.
+        links: the connections that are open, oldest first.
+    """
+
+    host: str
+    server_port: int
+    framing: Callable[[], Framing] = ByteFraming
+    record: bool = False
+    traffic: Traffic = field(default_factory=Traffic, init=False)
+    commands: list[bytes] = field(default_factory=list, init=False, repr=False)
+    links: list[Link] = field(default_factory=list, init=False, repr=False)
+    stalled: set[Direction] = field(default_factory=set, init=False, repr=False)
+    port: int = field(default=0, init=False)
+    _traps: list[Trap] = field(default_factory=list, init=False, repr=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False, repr=False)
+    _listener: asyncio.Server | None = field(default=None, init=False, repr=False)
+    _refusing: bool = field(default=False, init=False, repr=False)
+    _delay: float = field(default=0.0, init=False, repr=False)
+
+    async def __aenter__(self) -> Self:
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._listener is not None  # noqa: S101 - entered before it is left
+        self._listener.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def trap(self, matches: Callable[[bytes], bool], catch: Catch) -> Trap:
+        """Arm a trap for the next command that `matches`; traps are tried in the order they were armed.
+
+        Args:
+            matches: called with `Frame.command`.
+            catch: what to do to it.
+
+        Returns:
+            The trap, to wait on and to release.
+        """
+        trap = Trap(matches, catch)
+        self._traps.append(trap)
+        return trap
+
+    def spring(self, command: bytes) -> Trap | None:
+        """The trap that `command` falls into; it is not armed any more. Called by links."""
+        for trap in self._traps:
+            if trap.matches(command):
+                self._traps.remove(trap)
+                return trap
+        return None
+
+    def disarm(self) -> None:
+        """Forget the traps that have caught nothing, and release those that hold something."""
+        for trap in self._traps:
+            trap.release()
+        self._traps.clear()
+
+    def cut(self, how: Cut = Cut.RESET) -> None:
+        """End every open connection now; new ones are accepted."""
+        for link in list(self.links):
+            link.cut(how)
+
+    def stall(self, *directions: Direction) -> None:
+        """Make every connection half-open, those to come included (both directions, where none is named)."""
+        self.stalled.update(directions or Direction)
+        for link in self.links:
+            link.stall(*directions)
+
+    def resume(self, *directions: Direction) -> None:
+        """Undo `stall`."""
+        self.stalled.difference_update(directions or Direction)
+        for link in self.links:
+            link.resume(*directions)
+
+    def refuse(self, refusing: bool = True) -> None:
+        """Reset new connections at once, or accept them again: the server seems down, or back."""
+        self._refusing = refusing
+
+    def delay(self, seconds: float) -> None:
+        """Keep each chunk for so long, either way, before it is passed on."""
+        self._delay = seconds
+
+    async def pause(self) -> None:
+        """Wait for as long as the proxy's delay. Called by links."""
+        if self._delay:
+            await asyncio.sleep(self._delay)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # No coroutine: Python 3.11's streams report one that is cancelled as an unhandled error.
+        task = asyncio.ensure_future(self._serve(_Side(reader, writer)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, client: _Side) -> None:
+        self.traffic.connections += 1
+        try:
+            server = None if self._refusing else _Side(*await asyncio.open_connection(self.host, self.server_port))
+        except OSError:
+            server = None
+        if server is None:
+            client.end(Cut.RESET)
+            return
+        link = Link(self, client, server)
+        self.links.append(link)
+        try:
+            await link.run()
+        finally:
+            self.links.remove(link)
