@@ -60,7 +60,7 @@ _SHORTSTR_OCTETS: Final = 255
 _NOW: Final = "(UTC_TIMESTAMP(6))"
 
 _TABLE_NAME: Final = re.compile(r"[A-Za-z_][0-9A-Za-z_$]{0,63}")
-_DATABASE_NAME: Final = re.compile(r"[^`%:./\\\x00-\x1f]{1,64}(?<! )")
+_DATABASE_NAME: Final = re.compile(r"[^`%:;./\\\x00-\x1f]{1,64}(?<! )")
 
 _DIALECTS: Final = ("mysql", "mariadb")
 
@@ -193,7 +193,7 @@ def define_tables(metadata: MetaData, names: TableNames | None = None, schema: s
     names = names or TableNames()
     database = schema or metadata.schema
     if database is not None and not _DATABASE_NAME.fullmatch(database):
-        raise ConfigurationError(f"database name {database!r}: 1 to 64 characters without ` % : . / \\")
+        raise ConfigurationError(f"database name {database!r}: 1 to 64 characters without ` % : ; . / \\")
     defined: dict[object, InboxTables] = metadata.info.setdefault("inbox.tables", {})
     if (names, database) not in defined:
         tables = InboxTables(
