@@ -1,13 +1,17 @@
-"""Prints, applies and checks the schema. What `inbox schema` runs, and the start of every worker."""
+"""Prints, applies and checks the schema: what `inbox schema` does, and the start of every worker.
+
+Meant to be used by the module's name: `await schema.check(engine, tables)`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from inbox.adapters.mysql import schema_sql
@@ -28,11 +32,11 @@ __all__ = [
     "Finding",
     "Plan",
     "Severity",
-    "apply_schema",
-    "check_schema",
-    "plan_schema",
-    "print_schema",
-    "require_schema",
+    "apply",
+    "check",
+    "plan",
+    "render",
+    "require",
 ]
 
 #: Seconds to wait for another process that is applying the schema.
@@ -52,7 +56,7 @@ class Plan:
     statements: tuple[str, ...]
 
 
-def print_schema(dialect: Dialect, tables: InboxTables) -> str:
+def render(dialect: Dialect, tables: InboxTables) -> str:
     """The SQL files for one kind of server as one text, with the names of `tables` in it.
 
     Args:
@@ -65,7 +69,7 @@ def print_schema(dialect: Dialect, tables: InboxTables) -> str:
     return "\n".join(file.text for file in schema_files(dialect, tables.names, tables.database))
 
 
-async def check_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables) -> list[Finding]:
+async def check(bind: AsyncConnection | AsyncEngine, tables: InboxTables) -> list[Finding]:
     """Compare the tables in the database with their definition, and the server's settings with what the promise needs.
 
     Needs no right but SELECT on the tables. Leaves a connection's transaction as it was.
@@ -84,7 +88,7 @@ async def check_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables)
         return compare(tables, await read_facts(connection, tables))
 
 
-async def require_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables) -> list[Finding]:
+async def require(bind: AsyncConnection | AsyncEngine, tables: InboxTables) -> list[Finding]:
     """Check, and refuse to go on where a guarantee would break: what a worker does at its start.
 
     Args:
@@ -98,13 +102,13 @@ async def require_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTable
         SchemaError: at least one finding is an error; it has one sentence for each, with the fix.
         sqlalchemy.exc.DBAPIError: the database cannot be reached, or the connection was lost.
     """
-    findings = await check_schema(bind, tables)
+    findings = await check(bind, tables)
     _refuse(findings)
     return findings
 
 
-async def plan_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables) -> Plan:
-    """What `apply_schema` would do now. Changes nothing.
+async def plan(bind: AsyncConnection | AsyncEngine, tables: InboxTables) -> Plan:
+    """What `apply` would do now. Changes nothing.
 
     Args:
         bind: a connection, or an engine to take one from.
@@ -119,7 +123,7 @@ async def plan_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables) 
         return _plan(tables, await read_facts(connection, tables))
 
 
-async def apply_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables, *, lock_wait: int = LOCK_WAIT) -> Plan:
+async def apply(bind: AsyncConnection | AsyncEngine, tables: InboxTables, *, lock_wait: int = LOCK_WAIT) -> Plan:
     """Bring the database up to date. Running it again, or twice at once, changes nothing more.
 
     Each numbered file that is not recorded as applied is run, statement by statement: MySQL and MariaDB commit each
@@ -148,12 +152,12 @@ async def apply_schema(bind: AsyncConnection | AsyncEngine, tables: InboxTables,
             "the connection is in a transaction, which DDL would commit: pass one outside of a transaction"
         )
     async with _connected(bind) as connection, _alone(connection, tables, lock_wait):
-        plan = _plan(tables, await read_facts(connection, tables))
-        for statement in plan.statements:
+        todo = _plan(tables, await read_facts(connection, tables))
+        for statement in todo.statements:
             await connection.execute(text(statement))
         await connection.commit()
         _refuse(compare(tables, await read_facts(connection, tables)))
-        return plan
+        return todo
 
 
 def _plan(tables: InboxTables, facts: ServerFacts) -> Plan:
@@ -221,5 +225,6 @@ async def _alone(connection: AsyncConnection, tables: InboxTables, seconds: int)
     try:
         yield
     finally:
-        if not connection.invalidated:
+        # A session that was lost or cancelled gave the lock back already; the reason for leaving must not be hidden.
+        with suppress(DBAPIError):
             await connection.execute(text(schema_sql.RELEASE_LOCK), {"name": name})

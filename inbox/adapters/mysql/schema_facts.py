@@ -207,7 +207,7 @@ def _column(row: Mapping[Any, Any]) -> ColumnFacts:
         default=_default(_optional(row["default_value"]), expression="default_generated" in extra),
         charset=_optional(row["charset"]),
         collation=_optional(row["collation"]),
-        generated=bool(_optional(row["generated"])),
+        generated=bool(_optional(row["expression"])),
         fills_itself=nullable or row["default_value"] is not None or "auto_increment" in extra,
         on_update="on update" in extra,
     )

@@ -33,7 +33,7 @@ SELECT TABLE_NAME AS table_name, TABLE_TYPE AS table_type, ENGINE AS engine, ROW
 COLUMNS: Final = """
 SELECT TABLE_NAME AS table_name, COLUMN_NAME AS name, COLUMN_TYPE AS type, IS_NULLABLE AS nullable,
        COLUMN_DEFAULT AS default_value, EXTRA AS extra, CHARACTER_SET_NAME AS charset, COLLATION_NAME AS collation,
-       GENERATION_EXPRESSION AS generated
+       GENERATION_EXPRESSION AS expression
   FROM information_schema.COLUMNS
  WHERE TABLE_SCHEMA = :database AND TABLE_NAME IN :names
  ORDER BY TABLE_NAME, ORDINAL_POSITION
