@@ -122,7 +122,7 @@ def strict_json(data: bytes) -> Any:
             "the names within an object SHOULD be unique"), or nested too deeply.
     """
     try:
-        return json.loads(data.decode("utf-8", "strict"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        return STRICT_JSON.decode(data.decode("utf-8", "strict"))
     except (ValueError, RecursionError) as error:
         raise Undecodable("the data is not strict JSON", code="bad-json") from error
 
@@ -136,3 +136,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         raise ValueError("duplicate member name")
     return members
+
+
+#: Refuses what JSON does not have; made once, since `json.loads` with options makes a decoder for every call.
+STRICT_JSON = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_unique)
