@@ -1,48 +1,130 @@
-"""Fixtures that every test may use: `pair` (and what hangs on it) and `driver`."""
+"""Fixtures that every test may use: `pair` (and what hangs on it) and `driver`; and the life of the servers."""
 
 import asyncio
+import os
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests.pairs import DRIVERS, Driver, Pair, create_schema, delete_names, drop_schema
-from tests.services.catalog import PAIRS
-from tests.services.session import Services
+from tests.services.catalog import PAIRS, SERVICES, Say
+from tests.services.service import ServiceError
+from tests.services.session import Services, names_of
 
 TESTS = Path(__file__).parent
 KINDS = ("unit", "architecture", "conformance", "integration", "crash", "concurrency", "acceptance")
+SERVICES_OF_RUN = pytest.StashKey[Services]()
+DESELECTED = pytest.StashKey[dict[str, int]]()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by the folder it is in."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pair", choices=[*PAIRS], help="run on this pair of servers only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "pair" in metafunc.fixturenames:
+        only = metafunc.config.getoption("--pair")
+        metafunc.parametrize("pair", [only] if only else [*PAIRS], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test by the folder it is in, and take out what servers of someone else's cannot be asked for."""
     for item in items:
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
+    services = Services(say=_say(config))
+    config.stash[SERVICES_OF_RUN] = services
+    impossible = {item: reason for item in items for reason in (_why_impossible(item, services),) if reason is not None}
+    if impossible:
+        items[:] = [item for item in items if item not in impossible]
+        config.hook.pytest_deselected(items=[*impossible])
+        counted = config.stash.setdefault(DESELECTED, {})
+        for reason in impossible.values():
+            counted[reason] = counted.get(reason, 0) + 1
 
 
-@pytest.fixture(scope="session")
-def services() -> Iterator[Services]:
-    running = Services()
-    yield running
-    running.close()
+def _say(config: pytest.Config) -> Say:
+    """Onto the terminal, past the capture of a test's output."""
+
+    def say(line: str) -> None:
+        capture = config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            print(line, flush=True)  # noqa: T201 - progress, for whoever waits
+
+    return say
 
 
-@pytest.fixture(params=PAIRS)
+def _why_impossible(item: pytest.Item, services: Services) -> str | None:
+    given = [SERVICES[name] for name in names_of(_pairs_of(item)) if services.is_given(name)]
+    if given and item.get_closest_marker("controls_services"):
+        return f"would stop or pause a server that {given[0].variable} names"
+    if item.get_closest_marker("needs_tls"):
+        for offer in given:
+            if not offer.is_database and offer.tls_variable not in os.environ:
+                return f"needs TLS to the broker, for which {offer.tls_variable} is not set"
+    return None
+
+
+def _pairs_of(item: pytest.Item) -> list[str]:
+    callspec = getattr(item, "callspec", None)
+    return [callspec.params["pair"]] if callspec is not None and "pair" in callspec.params else []
+
+
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Start, side by side and once, what the selected tests will ask for."""
+    if session.config.option.collectonly or session.testsfailed:
+        return
+    wanted = dict.fromkeys(name for item in session.items for name in names_of(_pairs_of(item)))
+    try:
+        session.config.stash[SERVICES_OF_RUN].start(wanted)
+    except ServiceError as error:
+        pytest.exit(f"the services of this run could not be had.\n{error}", returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    services = config.stash.get(SERVICES_OF_RUN, None)
+    if services is not None:
+        services.close()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for reason, count in config.stash.get(DESELECTED, {}).items():
+        terminalreporter.write_line(f"NOT RUN: {count} tests, each {reason}", red=True, bold=True)
+    services = config.stash.get(SERVICES_OF_RUN, None)
+    if services is not None and services.warning:
+        terminalreporter.write_sep("!", red=True, bold=True)
+        terminalreporter.write_line(services.warning, red=True, bold=True)
+        terminalreporter.write_sep("!", red=True, bold=True)
+
+
+@pytest.fixture
+def services(request: pytest.FixtureRequest) -> Services:
+    return request.config.stash[SERVICES_OF_RUN]
+
+
+@pytest.fixture
 def pair(request: pytest.FixtureRequest, services: Services) -> Iterator[Pair]:
-    """Both pairs in turn: a database of this test's own, and a broker on which it takes `pair.unique` names."""
+    """Both pairs in turn: a database of this test's own, and a broker on which it takes `pair.unique` names.
+
+    Whatever the test does to the servers, they serve again afterwards.
+    """
     names = PAIRS[request.param]
     database, broker = services[names.database], services[names.broker]
     made = Pair(request.param, database, broker, create_schema(database, request.node.name))
     yield made
-    database.start()
-    broker.start()
+    for service in (database, broker):
+        if service.is_ours:
+            with suppress(ServiceError):
+                service.resume()
+            service.start()
     drop_schema(database, made.schema)
     asyncio.run(delete_names(made))
 
 
 @pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> Driver:
-    return cast(Driver, request.param)
+    return cast("Driver", request.param)

@@ -1,9 +1,11 @@
 """What the tests demand of their servers: kinds, oldest versions, credentials and settings, and how they are paired."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 ServiceName = Literal["mysql", "mariadb", "rabbit4", "rabbit3"]
+Say = Callable[[str], None]
 Version = tuple[int, ...]
 
 USER: Final = "inbox"

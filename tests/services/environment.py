@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.services.catalog import Offer
-from tests.services.service import Service, ServiceNotOursError, Tls
+from tests.services.service import Service, ServiceError, ServiceNotOursError, Tls
 
 
 class GivenService(Service):
@@ -42,10 +42,10 @@ class GivenService(Service):
         )
 
 
-def given_service(offer: Offer) -> GivenService | None:
+def given_service(offer: Offer) -> GivenService:
     dsn = os.environ.get(offer.variable)
     if not dsn:
-        return None
+        raise ServiceError(f"{offer.variable} is not set")
     tls_dsn, authority = os.environ.get(offer.tls_variable), os.environ.get("INBOX_TLS_AUTHORITY")
     tls = Tls(tls_dsn, Path(authority)) if tls_dsn and authority else None
     return GivenService(offer, dsn, tls=tls)

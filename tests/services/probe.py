@@ -2,20 +2,24 @@
 
 import re
 import socket
+import time
+from collections.abc import Callable
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pamqp.commands
 import pamqp.frame
 import pymysql
 
-from tests.services.catalog import Offer, Version
+from tests.services.catalog import Version
 from tests.services.service import Service, ServiceError
 
-PROBE_TIMEOUT = 5.0
+PROBE_TIMEOUT: Final = 5.0
+START_PATIENCE: Final = 120.0
 
 
 def connect_database(
-    dsn: str, *, database: str | None = None
+    dsn: str, *, database: str | None = None, read_timeout: float = 60
 ) -> "pymysql.connections.Connection[pymysql.cursors.Cursor]":
     """A plain blocking connection in autocommit, for making and dropping databases."""
     parts = urlsplit(dsn)
@@ -27,6 +31,7 @@ def connect_database(
         database=database,
         autocommit=True,
         connect_timeout=int(PROBE_TIMEOUT),
+        read_timeout=read_timeout,
     )
 
 
@@ -44,8 +49,22 @@ def probe(service: Service) -> Version:
     return version
 
 
+def wait_until_it_serves(service: Service, last_lines: Callable[[], str]) -> None:
+    """Returns when the server has said its version, which is then noted; gives up at once when it has died."""
+    deadline = time.monotonic() + START_PATIENCE
+    while True:
+        try:
+            service.version = probe(service)
+        except (OSError, pymysql.MySQLError) as error:
+            if not service.is_running() or time.monotonic() > deadline:
+                raise ServiceError(f"{service.name} did not start ({error}):\n{last_lines()}") from error
+            time.sleep(0.1)
+        else:
+            return
+
+
 def _probe_database(dsn: str) -> tuple[str, Version]:
-    with connect_database(dsn) as connection, connection.cursor() as cursor:
+    with connect_database(dsn, read_timeout=PROBE_TIMEOUT) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT VERSION()")
         row = cursor.fetchone()
     text = str(row[0]) if row else ""
