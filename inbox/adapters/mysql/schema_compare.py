@@ -7,13 +7,13 @@ NOTE. `docs/architecture.md` has the reasons behind the tables themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.schema_columns import CHARSET, COLLATION, ColumnComparison, quoted
 from inbox.adapters.mysql.schema_findings import Finding, Severity
 from inbox.adapters.mysql.schema_server import neighbour_findings, server_findings
-from inbox.tables import SCHEMA_VERSION, qualified, version_rows, view_definition
+from inbox.tables import SCHEMA_VERSION, TableNames, qualified, version_rows, view_definition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def compare(tables: InboxTables, facts: ServerFacts) -> list[Finding]:
     missing = [table for table in tables.all if table.name not in facts.tables]
     if len(missing) == len(tables.all):
         return [_nothing_there(tables, facts), *server_findings(facts)]
-    findings = [_missing_table(table, facts) for table in missing]
+    findings = [_missing_table(tables, table, facts) for table in missing]
     for table in tables.all:
         if table.name in facts.tables:
             findings += _Comparison(tables, table, facts.tables[table.name]).findings()
@@ -51,7 +51,19 @@ def compare(tables: InboxTables, facts: ServerFacts) -> list[Finding]:
 
 
 # ------------------------------------------------------------------ what is missing
-_APPLY: Final = "Run `inbox schema apply`, or apply the files that `inbox schema print --dialect {dialect}` prints."
+def _apply(tables: InboxTables, facts: ServerFacts) -> str:
+    """How to make what is missing, with the options that name the tables."""
+    defaults = TableNames()
+    options = "".join(
+        f" --table {field.name}={getattr(tables.names, field.name)}"
+        for field in fields(TableNames)
+        if getattr(tables.names, field.name) not in {None, getattr(defaults, field.name)}
+    )
+    options += " --no-view" if tables.names.view is None else ""
+    return (
+        f"Run `inbox schema apply{options}`, or apply the files that "
+        f"`inbox schema print --dialect {facts.dialect}{options}` prints."
+    )
 
 
 def _no_database() -> Finding:
@@ -71,17 +83,17 @@ def _nothing_there(tables: InboxTables, facts: ServerFacts) -> Finding:
         "missing-table",
         tables.inbox.name,
         f"None of the tables {names} exists in the database {facts.database}, or this user has no right on any.",
-        advice=_APPLY.format(dialect=facts.dialect),
+        advice=_apply(tables, facts),
     )
 
 
-def _missing_table(table: Table, facts: ServerFacts) -> Finding:
+def _missing_table(tables: InboxTables, table: Table, facts: ServerFacts) -> Finding:
     return Finding(
         Severity.ERROR,
         "missing-table",
         table.name,
         f"The table does not exist in the database {facts.database}, or this user has no right on it.",
-        advice=_APPLY.format(dialect=facts.dialect),
+        advice=_apply(tables, facts),
     )
 
 
