@@ -77,15 +77,19 @@ def attribute_text(name: str, value: object) -> str:
     text = text_of(value)
     if text is None:
         refuse_attribute(name, "is not text in UTF-8")
-    if not is_attribute_text(text):
+    if not (text.isascii() and text.isprintable()) and not is_attribute_text(text):
         refuse_attribute(name, "holds a control character, a surrogate or a noncharacter")
     return text
 
 
 def refuse_attribute(name: str, reason: str) -> NoReturn:
     """Raise `Undecodable` for the attribute `name`."""
-    shown = name if len(name) <= _LONGEST_NAME_SHOWN else "an attribute with an overlong name"
-    raise Undecodable(f"{shown} {reason}", code="bad-attribute")
+    raise Undecodable(f"{shown_name(name)} {reason}", code="bad-attribute")
+
+
+def shown_name(name: str) -> str:
+    """`name` as it may stand in a message."""
+    return name if len(name) <= _LONGEST_NAME_SHOWN else "an attribute with an overlong name"
 
 
 def _required(values: dict[str, object], name: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, get_args
 
-from inbox.core.attributes import attribute_text, event_of, media_type_of
+from inbox.core.attributes import attribute_text, event_of, media_type_of, shown_name
 from inbox.core.event import strict_json
 from inbox.errors import Undecodable
 
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 Prefix = Literal["ce-", "cloudEvents:", "cloudEvents_"]
 PREFIXES: tuple[Prefix, ...] = get_args(Prefix)
 
-_SHORT = "ce-"
-_LONG = ("cloudevents:", "cloudevents_")
-_SHORT_LENGTH, _LONG_LENGTH = len(_SHORT), len(_LONG[0])
+_LOWERED = tuple(prefix.lower() for prefix in PREFIXES)
 
 
 def decode_binary(delivery: Delivery, *, check_json: bool) -> CloudEvent:
@@ -54,29 +53,33 @@ def header_attributes(headers: Mapping[str, object]) -> dict[str, object]:
     values: dict[str, object] = {}
     seen = None
     for header, value in headers.items():
-        prefix = header[:_SHORT_LENGTH].lower()
-        if prefix != _SHORT:
-            prefix = header[:_LONG_LENGTH].lower()
-            if prefix not in _LONG:
-                continue
-        if seen is None:
+        found = _attribute_of(header)
+        if found is None:
+            continue
+        prefix, name = found
+        if prefix != seen:
+            if seen is not None:
+                raise Undecodable("attribute headers with different prefixes", code="ambiguous-attributes")
             seen = prefix
-        elif prefix != seen:
-            raise Undecodable("attribute headers with different prefixes", code="ambiguous-attributes")
-        name = _attribute_name(header[len(prefix) :])
         if name in values:
-            raise Undecodable("one attribute in two spellings", code="ambiguous-attributes")
+            raise Undecodable(f"{shown_name(name)} in two spellings", code="ambiguous-attributes")
         values[name] = value
     return values
 
 
-def _attribute_name(spelling: str) -> str:
-    """CloudEvents 1.0, Naming Conventions: lower-case ASCII letters or digits, and not `data`."""
-    name = spelling.lower()
-    # ASCII before lowering: U+212A, the Kelvin sign, is lowered to the letter k.
-    if not (spelling.isascii() and spelling.isalnum()) or name == "data":
+@lru_cache(maxsize=1024)  # a producer's header names are few and come with every delivery
+def _attribute_of(header: str) -> tuple[str, str] | None:
+    """Prefix and attribute name of a header, both in lower case; None for a header that carries no attribute."""
+    lowered = header.lower()
+    prefix = next((prefix for prefix in _LOWERED if lowered.startswith(prefix)), None)
+    if prefix is None:
+        return None
+    name = lowered[len(prefix) :]
+    # CloudEvents 1.0, Naming Conventions: lower-case ASCII letters or digits, and not `data`. ASCII is asked of
+    # what came, for U+212A, the Kelvin sign, is lowered to the letter k.
+    if not (header.isascii() and name.isalnum()) or name == "data":
         raise Undecodable("a header whose name no attribute may have", code="bad-attribute")
-    return name
+    return prefix, name
 
 
 def _take_content_type(values: dict[str, object], content_type: str | None) -> None:

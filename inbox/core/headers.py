@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _NONCHARACTERS = "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
 _DISALLOWED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef" + _NONCHARACTERS + "]")
 
+# A union written in the call would be made anew for each of an event's dozen headers.
+_OCTETS = (bytes, bytearray, memoryview)
+
 
 def text_header(headers: Mapping[str, object], name: str) -> str | None:
     """The header `name` as text; None where it is absent.
@@ -50,7 +53,7 @@ def text_of(value: object) -> str | None:
     """
     if isinstance(value, str):
         return value if value.isascii() or _has_octets(value) else None
-    if isinstance(value, bytes | bytearray | memoryview):
+    if isinstance(value, _OCTETS):
         try:
             return str(value, "utf-8", "strict")
         except UnicodeDecodeError:
@@ -60,7 +63,7 @@ def text_of(value: object) -> str | None:
 
 def is_attribute_text(text: str) -> bool:
     """Whether `text` holds only characters that a CloudEvents attribute may hold (CloudEvents 1.0, Type System)."""
-    return (text.isascii() and text.isprintable()) or _DISALLOWED.search(text) is None
+    return _DISALLOWED.search(text) is None
 
 
 def _has_octets(text: str) -> bool:
