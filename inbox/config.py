@@ -8,6 +8,10 @@ from inbox.core.policy import RetryPolicy
 from inbox.core.records import CONSUMER_NAME_OCTETS, DEFAULT_FINGERPRINT, FingerprintPart, Identity
 from inbox.errors import ConfigurationError
 
+_MOST_UNITS = 1000
+_MOST_PREFETCH = 65535  # basic.qos carries it in 16 bits (AMQP 0-9-1, 1.6.3)
+_MOST_LOCK_WAIT = 600
+
 
 def require(condition: bool, message: str) -> None:
     """Raise `ConfigurationError(message)` unless `condition` holds."""
@@ -40,10 +44,10 @@ class ConsumerSettings:
     fingerprint: tuple[FingerprintPart, ...] | None = DEFAULT_FINGERPRINT
 
     def __post_init__(self) -> None:
-        require(1 <= self.concurrency <= 1000, "concurrency must be between 1 and 1000")
+        require(1 <= self.concurrency <= _MOST_UNITS, f"concurrency must be between 1 and {_MOST_UNITS}")
         require(
-            self.prefetch is None or self.concurrency <= self.prefetch <= 65535,
-            "prefetch must be at least the concurrency and at most 65535 (AMQP counts it in 16 bits)",
+            self.prefetch is None or self.concurrency <= self.prefetch <= _MOST_PREFETCH,
+            f"prefetch must be at least the concurrency and at most {_MOST_PREFETCH}",
         )
         require(self.deadline > 0, "deadline must be more than 0 seconds")
         require(self.cancel_patience > 0, "cancel_patience must be more than 0 seconds")
@@ -56,7 +60,7 @@ class ConsumerSettings:
     @property
     def effective_prefetch(self) -> int:
         """The prefetch that is used."""
-        return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, 65535)
+        return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, _MOST_PREFETCH)
 
 
 def check_consumer_name(name: str) -> str:
@@ -99,7 +103,9 @@ class DatabaseSettings:
     quarantine_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
-        require(1 <= self.lock_wait <= 600, "lock_wait must be between 1 and 600 whole seconds")
+        require(
+            1 <= self.lock_wait <= _MOST_LOCK_WAIT, f"lock_wait must be between 1 and {_MOST_LOCK_WAIT} whole seconds"
+        )
         require(self.connect_timeout > 0, "connect_timeout must be more than 0 seconds")
         require(self.tls or self.tls_ca is None, "tls_ca is set but tls is not: set tls=True to require encryption")
         require(self.quarantine_rows >= 1, "quarantine_rows must be at least 1")

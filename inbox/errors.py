@@ -185,7 +185,7 @@ class TransportError(InboxError):
     """The connection, channel or acknowledgement to the broker was lost."""
 
 
-# ------------------------------------------------------------------ inbox.transaction()
+# ------------------------------------------------------------------ whoever uses inbox.transaction
 class NotDone(InboxError):
     """`inbox.transaction` did not apply its body."""
 
@@ -207,7 +207,7 @@ class CommitUnresolved(NotDone):
 
 
 # ------------------------------------------------------------------ decisions of a handler
-class Reject(Exception):  # noqa: N818 - a decision, not an error
+class Reject(Exception):
     """Raised by a handler: undo, put the event into quarantine, acknowledge it.
 
     Args:
@@ -219,7 +219,7 @@ class Reject(Exception):  # noqa: N818 - a decision, not an error
         super().__init__(reason)
 
 
-class Retry(Exception):  # noqa: N818 - a decision, not an error
+class Retry(Exception):
     """Raised by a handler: undo, and deliver the event again later. Counts as an attempt.
 
     Args:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from sqlalchemy.ext.asyncio import AsyncSession
+
     from inbox.core.delivery import Delivery
+    from inbox.core.disposition import Failure
     from inbox.core.event import CloudEvent, Event
     from inbox.core.handler import Handler
     from inbox.core.lifecycle import Command, Outcome
     from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
-
-
-class Clock(Protocol):
-    """Time, for whoever must not ask the system itself."""
-
-    def monotonic(self) -> float:
-        """Seconds that never go back."""
-        ...
 
 
 class Verifier(Protocol):
@@ -68,6 +64,17 @@ class UnitOfWork(Protocol):
         """
         ...
 
+    def session(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """Open the unit to the calling task, for a block of code instead of a handler.
+
+        Leaving the block normally flushes and checks the guard; leaving it by an exception undoes
+        nothing by itself: the caller rolls back.
+
+        Raises:
+            UnitMisused, Contended, StoreUnavailable: as `apply`, when the block is left.
+        """
+        ...
+
     async def forget(self, key: bytes) -> None:
         """Delete the event's attempt counts as part of this transaction.
 
@@ -87,12 +94,34 @@ class UnitOfWork(Protocol):
 
     async def rollback(self) -> None:
         """Undo and give the connection back, or away where its state is in doubt. Never raises
-        a store's error. Kills what the server still runs for this unit."""
+        a store's error. Kills what the server still runs for this unit.
+        """
+        ...
+
+
+class StoreFactory(Protocol):
+    """A database, before it is known for whom: `MySQL(url)`."""
+
+    def for_consumer(self, name: str, *, concurrency: int, deadline: float) -> Store:
+        """The store of one consumer; opens nothing.
+
+        Args:
+            name: the name duplicates are known under.
+            concurrency: units of work at once.
+            deadline: seconds one unit may take.
+
+        Raises:
+            ConfigurationError: a setting is malformed.
+        """
         ...
 
 
 class Store(Protocol):
     """The database: units of work, attempts and quarantine for one consumer name."""
+
+    def describe(self) -> dict[str, str]:
+        """What it is connected to, a few words each, for people; without secrets."""
+        ...
 
     async def open(self) -> None:
         """Connect, prove the guard, check the tables.
@@ -141,7 +170,9 @@ class Store(Protocol):
         """
         ...
 
-    async def end_attempt(self, key: bytes, *, failed: bool = False, released: bool = False, error: str = "") -> Attempts:
+    async def end_attempt(
+        self, key: bytes, *, failed: bool = False, released: bool = False, error: str = ""
+    ) -> Attempts:
         """Note, durably and at once, how a run ended, and close the open start.
 
         Args:
@@ -172,13 +203,6 @@ class Store(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """The transport lost its link to the peer: what is in hand can no longer be settled."""
-
-    error: BaseException | None = None
-
-
 #: Takes one delivery. Called on the event loop, must not block; the transport never has more
 #: deliveries out than its prefetch.
 Sink = Callable[["Delivery"], None]
@@ -186,6 +210,10 @@ Sink = Callable[["Delivery"], None]
 
 class Transport(Protocol):
     """Where deliveries come from and are settled."""
+
+    def describe(self) -> dict[str, str]:
+        """What it is connected to, a few words each, for people; without secrets."""
+        ...
 
     async def open(self, *, prefetch: int) -> None:
         """Connect once and declare or check the topology.
@@ -228,11 +256,32 @@ class Transport(Protocol):
 
 
 class Passage(Protocol):
-    """What a probe sees of a delivery on its way."""
+    """What a probe sees of a delivery on its way. Read only."""
 
-    delivery: Delivery
-    event: Event | None
-    handler: Handler | None
+    @property
+    def delivery(self) -> Delivery:
+        """What arrived."""
+        ...
+
+    @property
+    def event(self) -> Event | None:
+        """What it holds, once it is verified."""
+        ...
+
+    @property
+    def handler(self) -> Handler | None:
+        """Who applies it, once that is known."""
+        ...
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it could not be applied this time."""
+        ...
+
+    @property
+    def attempts(self) -> Attempts:
+        """What is counted against it, as far as this passage has read it."""
+        ...
 
 
 class Probe(Protocol):
@@ -245,6 +294,3 @@ class Probe(Protocol):
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
         """`command` came to `outcome`."""
         ...
-
-
-Sleep = Callable[[float], Awaitable[None]]

@@ -135,7 +135,7 @@ TRANSITIONS: dict[tuple[State, Outcome], State] = {
 ENDS = frozenset({State.ACKNOWLEDGED, State.RELEASED})
 
 
-class ImpossibleOutcome(Exception):  # noqa: N818 - a defect of the processor, not an error of a user
+class ImpossibleOutcome(Exception):
     """An outcome that the table does not know. It changes nothing."""
 
 

@@ -50,7 +50,7 @@ class RetryPolicy:
         return ceiling * (0.5 + jitter / 2)
 
 
-def decide(failure: Failure, attempts: Attempts, tries: int, policy: RetryPolicy, jitter: float) -> Disposition:
+def decide(failure: Failure, attempts: Attempts, tries: int, policy: RetryPolicy, jitter: float) -> Disposition:  # noqa: PLR0911 - one row of the table a return
     """What is to become of a delivery that was not applied.
 
     Args:

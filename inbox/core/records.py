@@ -110,10 +110,11 @@ def record_of(
         raise Refused(f"the id has {len(key)} octets, at most {EVENT_ID_OCTETS} are stored", code="id-too-long")
     if not parts:
         return InboxRecord(consumer, key)
-    return InboxRecord(consumer, key, _hash([_part(event, part) for part in parts]), _scheme(parts))
+    return InboxRecord(consumer, key, _hash([_part(event, part) for part in _BITS if part in parts]), _scheme(parts))
 
 
-_BITS: dict[str, int] = {"source": 1, "type": 2, "subject": 4, "data": 8}
+#: One bit for each part; their order is the order in which parts are hashed.
+_BITS: dict[FingerprintPart, int] = {"source": 1, "type": 2, "subject": 4, "data": 8}
 
 
 def _scheme(parts: tuple[FingerprintPart, ...]) -> int:

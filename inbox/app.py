@@ -1,0 +1,198 @@
+"""`Inbox`: a consumer's name, where its rows and its deliveries are, and its handlers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from inbox.config import ConsumerSettings, check_consumer_name, require
+from inbox.core import cloudevents
+from inbox.runtime.consumer import Consumer
+from inbox.runtime.processor import verified
+from inbox.runtime.registry import Registry
+from inbox.runtime.telemetry import Telemetry
+from inbox.runtime.transaction import transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+    from typing import Self
+
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from inbox.core.delivery import Delivery
+    from inbox.core.event import Event
+    from inbox.ports import Probe, Store, StoreFactory, Transport, Verifier
+    from inbox.service import InboxService
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class Inbox:
+    """One consumer with exactly-once database effects.
+
+        inbox = Inbox("billing", store=MySQL(database_url), transport=RabbitMQ(amqp_url, queue="billing"))
+
+        @inbox.handler("job.completed")
+        async def credit(event: Event, session: AsyncSession) -> None: ...
+
+    Args:
+        name: the name duplicates are known under; it is part of every key. Two consumers with one
+            name share their effects, two names have one effect each.
+        store: the database.
+        transport: where deliveries come from; None where only `transaction` is used.
+        settings: how it works.
+        verifier: decides whether a delivery is authentic; None trusts the transport.
+        probes: observers of every step.
+
+    Raises:
+        ConfigurationError: a setting is malformed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: StoreFactory,
+        transport: Transport | None = None,
+        settings: ConsumerSettings | None = None,
+        verifier: Verifier | None = None,
+        probes: Sequence[Probe] = (),
+    ) -> None:
+        self.name = check_consumer_name(name)
+        self.settings = settings or ConsumerSettings()
+        self.telemetry = Telemetry()
+        self.registry = Registry()
+        self._verifier = verifier
+        self._transport = transport
+        self._probes: list[Probe] = [self.telemetry, *probes]
+        self._store: Store = store.for_consumer(
+            self.name, concurrency=self.settings.concurrency, deadline=self.settings.deadline
+        )
+        self._consumer: Consumer | None = None
+
+    # ------------------------------------------------------------ handlers
+    def handler(
+        self, event_type: str, *, prepare: Callable[[Event], Awaitable[object]] | None = None
+    ) -> Callable[[F], F]:
+        """Register the decorated function as the handler of `event_type`.
+
+        Args:
+            event_type: the CloudEvents type.
+            prepare: `async (event)` run before the transaction, for reads over the network; what
+                it returns is the handler's third argument.
+
+        Raises:
+            ConfigurationError: the type has a handler already, or the signature names no session.
+        """
+
+        def register(function: F) -> F:
+            self.registry.add(event_type, function, prepare)
+            return function
+
+        return register
+
+    def add_service(self, service: InboxService) -> None:
+        """Register every method of `service` that is marked with `@handles`.
+
+        Raises:
+            ConfigurationError: there is none, or one cannot be registered.
+        """
+        found = list(service.inbox_handlers())
+        require(bool(found), f"{type(service).__name__} has no method marked with @handles")
+        for event_type, method, prepare in found:
+            self.registry.add(event_type, method, prepare)
+
+    def add_probe(self, probe: Probe) -> None:
+        """Add an observer. Before `run`."""
+        self._probes.append(probe)
+
+    def describe(self) -> dict[str, str]:
+        """What is about to run, for people; without secrets."""
+        transport = {} if self._transport is None else self._transport.describe()
+        return {
+            "consumer": self.name,
+            **self._store.describe(),
+            **transport,
+            "handlers": ", ".join(sorted(f"{handler.event_type} → {handler.name}" for handler in self.registry)),
+            "concurrency": str(self.settings.concurrency),
+            "prefetch": str(self.settings.effective_prefetch),
+        }
+
+    # ------------------------------------------------------------ the worker
+    async def run(self, *, started: Callable[[], None] | None = None) -> None:
+        """Consume until `stop`. Runs once.
+
+        Args:
+            started: called when both sides are checked and consuming begins.
+
+        Raises:
+            StartupError: with one message that names the fix; nothing was consumed.
+            TransportError, StoreError: a peer cannot be reached, or the patience with it ended.
+            StopTimeout: a handler did not come back within the shutdown's patience.
+        """
+        consumer = self._make_consumer()
+        await consumer.open()
+        if started is not None:
+            started()
+        await consumer.run()
+
+    def stop(self) -> None:
+        """Take nothing new, finish what is running, then let `run` return. May be called twice."""
+        if self._consumer is not None:
+            self._consumer.stop()
+
+    def _make_consumer(self) -> Consumer:
+        require(self._consumer is None, "an Inbox runs once; make another one")
+        require(self._transport is not None, "the Inbox has no transport: Inbox(..., transport=RabbitMQ(...))")
+        require(len(self.registry) > 0, "the Inbox has no handlers: @inbox.handler('type'), or inbox.add_service(...)")
+        assert self._transport is not None  # noqa: S101 - required above; for the type checker
+        self._consumer = Consumer(
+            self.name,
+            store=self._store,
+            transport=self._transport,
+            registry=self.registry,
+            verifier=self._verifier,
+            settings=self.settings,
+            probes=self._probes,
+        )
+        return self._consumer
+
+    # ------------------------------------------------------------ for your own consumer
+    async def __aenter__(self) -> Self:
+        """Open the store for `transaction`.
+
+        Raises:
+            StartupError: with one message that names the fix.
+        """
+        await self._store.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._store.close()
+
+    async def verify(self, delivery: Delivery) -> Event:
+        """Decode `delivery` and decide whether it is authentic.
+
+        Raises:
+            Refused: it holds no readable CloudEvent, is not authentic, or cannot be stored.
+        """
+        if delivery.refusal is not None:
+            raise delivery.refusal
+        return await verified(delivery, cloudevents.decode(delivery), self.name, self._verifier, self.settings)
+
+    def transaction(self, event: Event) -> AbstractAsyncContextManager[AsyncSession]:
+        """Claim `event` and run the block in the same transaction; see `inbox.runtime.transaction`.
+
+            with suppress(AlreadyProcessed):
+                async with inbox.transaction(event) as session: ...
+            await message.ack()
+
+        Acknowledge only after a normal exit or `AlreadyProcessed`.
+
+        Raises:
+            AlreadyProcessed, IdentityConflict, TryAgain, NotApplied, CommitUnresolved, UnitMisused.
+        """
+        return transaction(self._store, event)

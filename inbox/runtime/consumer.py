@@ -1,0 +1,144 @@
+"""One consumer at work: lanes that process, an intake that can pause, a stop that drains."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from inbox.errors import TransportError
+from inbox.runtime.intake import LocalIntake
+from inbox.runtime.processor import Processor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inbox.config import ConsumerSettings
+    from inbox.ports import Probe, Store, Transport, Verifier
+    from inbox.runtime.registry import Registry
+
+
+class StopTimeout(TransportError):
+    """Handlers had not come back when the patience of the shutdown ended.
+
+    Attributes:
+        handlers: their names. Nothing is claimed about what they did outside their units.
+    """
+
+    def __init__(self, handlers: Sequence[str]) -> None:
+        self.handlers = tuple(handlers)
+        super().__init__(f"stopped hard; still running: {', '.join(handlers) or 'nothing of ours'}")
+
+
+class Consumer:
+    """Runs once: `open`, `run`, and `stop` from anywhere on the loop.
+
+    Args:
+        name: the consumer's name.
+        store, transport, registry, verifier, settings, probes: see `Processor`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        store: Store,
+        transport: Transport,
+        registry: Registry,
+        verifier: Verifier | None,
+        settings: ConsumerSettings,
+        probes: Sequence[Probe] = (),
+    ) -> None:
+        self._name = name
+        self._store = store
+        self._transport = transport
+        self._settings = settings
+        self._intake = LocalIntake(store, transport)
+        self._stopping = asyncio.Event()
+        self._processor = Processor(
+            name,
+            store=store,
+            transport=transport,
+            registry=registry,
+            verifier=verifier,
+            settings=settings,
+            intake=self._intake,
+            probes=probes,
+        )
+
+    async def open(self) -> None:
+        """Connect to both sides and check them, before anything is consumed.
+
+        Raises:
+            StartupError: with one message that names the fix.
+            TransportError, StoreError: a peer cannot be reached.
+        """
+        try:
+            await self._store.open()
+            await self._transport.open(prefetch=self._settings.effective_prefetch)
+        except BaseException:
+            await self._close()
+            raise
+
+    async def run(self) -> None:
+        """Consume until `stop`.
+
+        Raises:
+            TransportError: the transport's patience ended; units in hand were finished first.
+            StartupError: after a reconnect the topology is no longer what was asked for.
+            StopTimeout: a handler did not come back within the shutdown's patience.
+        """
+        lanes = [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(self._settings.concurrency)]
+        source = asyncio.create_task(self._transport.run(self._intake.take), name="transport")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
+        try:
+            await asyncio.wait({source, stopping, *lanes}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            try:
+                await self._drain(lanes)
+            finally:
+                source.cancel()
+                await asyncio.wait({source})
+                await self._close()
+        if not source.cancelled():
+            source.result()
+
+    def stop(self) -> None:
+        """Take nothing new, finish what is running, then let `run` return. May be called twice."""
+        self._stopping.set()
+
+    async def _lane(self) -> None:
+        while (delivery := await self._intake.next()) is not None:
+            await self._processor.process(delivery)
+
+    async def _drain(self, lanes: list[asyncio.Task[None]]) -> None:
+        """Stop the intake, wait for the running units, hand back what was not begun.
+
+        Raises:
+            StopTimeout: some lanes had to be cancelled, and their handlers did not come back.
+            Exception: a lane had failed by a defect of ours.
+        """
+        await self._transport.stop()  # first, or what is handed back would come again
+        self._intake.stop()
+        _, running = await asyncio.wait(lanes, timeout=self._settings.shutdown_patience)
+        await self._intake.wait_released()
+        for lane in running:
+            lane.cancel()
+        if running:
+            await asyncio.wait(running, timeout=self._settings.cancel_patience)
+        stuck = [task.get_name().removeprefix("handler ") for task in asyncio.all_tasks() if _is_handler(task)]
+        if stuck:
+            raise StopTimeout(stuck)
+        for lane in lanes:
+            if lane.done() and not lane.cancelled():
+                lane.result()
+
+    async def _close(self) -> None:
+        try:
+            await self._transport.close()
+        finally:
+            await self._store.close()
+
+
+def _is_handler(task: asyncio.Task[object]) -> bool:
+    return task.get_name().startswith("handler ") and not task.done()

@@ -1,0 +1,136 @@
+"""Deliveries in hand: queued for a lane, or held until they are handed back.
+
+Bounded by the transport's prefetch: nothing here is more than what the transport has out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from inbox.core.delivery import Delivery
+    from inbox.ports import Store, Transport
+
+log = logging.getLogger("inbox")
+
+
+class LocalIntake:
+    """What stands between a transport and the lanes of one worker.
+
+    Args:
+        store: asked when it takes writes again.
+        transport: gets back what is released.
+    """
+
+    def __init__(self, store: Store, transport: Transport) -> None:
+        self._store = store
+        self._transport = transport
+        self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue()
+        self._holds: set[asyncio.Task[None]] = set()
+        self._pauses: set[str] = set()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._store_wait: asyncio.Task[None] | None = None
+        self.stopping = asyncio.Event()
+
+    def take(self, delivery: Delivery) -> None:
+        """Take one from the transport."""
+        if self.stopping.is_set():
+            self.release_later(delivery, 0)
+        else:
+            self._queue.put_nowait(delivery)
+
+    async def next(self) -> Delivery | None:
+        """The next delivery to process; None once the worker is stopping."""
+        delivery = await self._queue.get()
+        if delivery is None:
+            self._queue.put_nowait(None)  # for the next lane
+            return None
+        if not self._open.is_set() and not await self._unless_stopping(self._open.wait()):
+            self.release_later(delivery, 0)
+            return None
+        return delivery
+
+    def stop(self) -> None:
+        """Hand back what no lane has begun, and end every wait. May be called twice."""
+        if self.stopping.is_set():
+            return
+        self.stopping.set()
+        while not self._queue.empty():
+            if (delivery := self._queue.get_nowait()) is not None:
+                self.release_later(delivery, 0)
+        self._queue.put_nowait(None)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait; False as soon as the worker is stopping."""
+        try:
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        except TimeoutError:
+            return True
+        return False
+
+    async def wait_for_store(self) -> bool:
+        """Pause intake until the database takes writes; False as soon as the worker is stopping."""
+        if self._store_wait is None or self._store_wait.done():
+            self._store_wait = asyncio.create_task(self._await_store(), name="wait for store")
+        return await self._unless_stopping(asyncio.shield(self._store_wait))
+
+    def pause(self, seconds: float, why: str) -> None:
+        """Start no further delivery for so long, and say why in one line."""
+        if why not in self._pauses:
+            self._close(why)
+            asyncio.get_running_loop().call_later(seconds, self._reopen, why)
+
+    def release_later(self, delivery: Delivery, seconds: float) -> None:
+        """Hold the delivery unacknowledged for so long, then hand it back."""
+        task = asyncio.create_task(self._hold(delivery, seconds), name="hold")
+        self._holds.add(task)
+        task.add_done_callback(self._holds.discard)
+
+    async def wait_released(self) -> None:
+        """Return when everything that is held has been handed back. Only after `stop`."""
+        if self._store_wait is not None:
+            self._store_wait.cancel()
+        while self._holds:
+            await asyncio.wait(self._holds)
+
+    async def _hold(self, delivery: Delivery, seconds: float) -> None:
+        if seconds > 0:
+            await self.wait(seconds)
+        await self._transport.release(delivery)
+
+    async def _await_store(self) -> None:
+        why = "the database does not take writes"
+        self._close(why)
+        try:
+            await self._store.wait_writable()
+        finally:
+            self._reopen(why)
+
+    def _close(self, why: str) -> None:
+        log.warning("intake paused: %s", why)
+        self._pauses.add(why)
+        self._open.clear()
+
+    def _reopen(self, why: str) -> None:
+        self._pauses.discard(why)
+        if not self._pauses:
+            self._open.set()
+            log.warning("intake resumed")
+
+    async def _unless_stopping(self, waited: Awaitable[object]) -> bool:
+        """Await `waited`; False as soon as the worker is stopping, and `waited` is cancelled."""
+        wanted = asyncio.ensure_future(waited)
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({wanted, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            wanted.cancel()
+        if wanted.done() and not wanted.cancelled():
+            wanted.result()
+        return not self.stopping.is_set()

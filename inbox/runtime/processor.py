@@ -1,0 +1,459 @@
+"""Carries out the commands of the lifecycle for one delivery after the other.
+
+Every method below is one command of `inbox.core.lifecycle`: it performs the step and answers with
+its outcome. What comes next is none of its business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from inbox.core import cloudevents
+from inbox.core.disposition import CHARGED, FINAL, Again, Failure, FailureKind, Quarantine, Release
+from inbox.core.event import Event
+from inbox.core.lifecycle import Command, Lifecycle, Outcome, State
+from inbox.core.policy import decide
+from inbox.core.records import Attempts, Claim, Resolution, record_of
+from inbox.errors import (
+    CommitUnknown,
+    Contended,
+    DeadlineExceeded,
+    IdentityConflict,
+    QuarantineFull,
+    Refused,
+    Reject,
+    Retry,
+    StoreError,
+    StoreUnavailable,
+    Torn,
+    UnitMisused,
+)
+from inbox.runtime.handling import HandlerCancelled, HandlerStuck, run_bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from inbox.config import ConsumerSettings
+    from inbox.core.delivery import Delivery
+    from inbox.core.disposition import Disposition
+    from inbox.core.event import CloudEvent
+    from inbox.core.handler import Handler
+    from inbox.ports import Probe, Store, Transport, UnitOfWork, Verifier
+    from inbox.runtime.registry import Registry
+
+
+class Intake(Protocol):
+    """What the processor needs from whoever feeds it."""
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait; False as soon as the worker is stopping."""
+        ...
+
+    async def wait_for_store(self) -> bool:
+        """Pause intake until the database takes writes; False as soon as the worker is stopping."""
+        ...
+
+    def pause(self, seconds: float, why: str) -> None:
+        """Start no further delivery for so long, and say why in one line."""
+        ...
+
+    def release_later(self, delivery: Delivery, seconds: float) -> None:
+        """Hold the delivery unacknowledged for so long, then hand it back."""
+        ...
+
+
+@dataclass(slots=True)
+class Passage:
+    """One delivery on its way: what the steps know so far."""
+
+    delivery: Delivery
+    cloudevent: CloudEvent | None = None
+    event: Event | None = None
+    handler: Handler | None = None
+    prepared: object = None
+    is_prepared: bool = False
+    unit: UnitOfWork | None = None
+    unit_ends_at: float = 0.0
+    start_noted: bool = False
+    tries: int = 1
+    failure: Failure | None = None
+    attempts: Attempts = field(default_factory=Attempts)
+    disposition: Disposition | None = None
+    stuck: asyncio.Task[None] | None = None
+
+
+class Processor:
+    """Takes deliveries through their lifecycle. One for each consumer; holds no state of a delivery.
+
+    Args:
+        consumer: the consumer's name.
+        store, transport, registry, verifier: what it works with; no verifier trusts every delivery.
+        settings: the consumer's settings.
+        intake: whoever feeds it.
+        probes: observers, told of every step in this order.
+    """
+
+    def __init__(
+        self,
+        consumer: str,
+        *,
+        store: Store,
+        transport: Transport,
+        registry: Registry,
+        verifier: Verifier | None,
+        settings: ConsumerSettings,
+        intake: Intake,
+        probes: Sequence[Probe] = (),
+    ) -> None:
+        self._consumer = consumer
+        self._store = store
+        self._transport = transport
+        self._registry = registry
+        self._verifier = verifier
+        self._settings = settings
+        self._intake = intake
+        self._probes = tuple(probes)
+        self._steps: dict[Command, Callable[[Passage], Awaitable[Outcome]]] = {
+            command: getattr(self, f"_{command.value}") for command in Command
+        }
+
+    async def process(self, delivery: Delivery) -> State:
+        """Take `delivery` to an end of its lifecycle.
+
+        Returns:
+            Where it ended. A handler that did not come back has done so by now: its slot stays
+            taken until then, so that stuck handlers cannot pile up.
+
+        Raises:
+            asyncio.CancelledError: the worker is ending; the unit was rolled back, nothing settled.
+        """
+        passage = Passage(delivery)
+        lifecycle = Lifecycle()
+        try:
+            while (command := lifecycle.command) is not None:
+                lifecycle.advance(await self._carry_out(command, passage))
+        finally:
+            if passage.unit is not None:
+                await asyncio.shield(passage.unit.rollback())
+        if passage.stuck is not None:
+            await asyncio.wait({passage.stuck})
+        return lifecycle.state
+
+    async def _carry_out(self, command: Command, passage: Passage) -> Outcome:
+        for probe in self._probes:
+            probe.before(command, passage)
+        outcome = await self._steps[command](passage)
+        for probe in self._probes:
+            probe.after(command, outcome, passage)
+        return outcome
+
+    # -------------------------------------------------------- before the transaction
+    async def _decode(self, passage: Passage) -> Outcome:
+        try:
+            if passage.delivery.refusal is not None:
+                raise passage.delivery.refusal
+            passage.cloudevent = cloudevents.decode(passage.delivery)
+        except Refused as refusal:
+            return self._refuse(passage, refusal)
+        return Outcome.DONE
+
+    async def _verify(self, passage: Passage) -> Outcome:
+        if passage.event is not None:
+            return Outcome.DONE
+        assert passage.cloudevent is not None  # noqa: S101 - the table: decoded comes before
+        try:
+            passage.event = await verified(
+                passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
+            )
+            passage.handler = self._registry.find(passage.event.type)
+        except Refused as refusal:
+            return self._refuse(passage, refusal)
+        except Exception as error:  # noqa: BLE001 - the verifier's own trouble, whatever it is, says nothing about the event
+            passage.failure = Failure(FailureKind.CONTENDED, "verifier-failed", type(error).__name__)
+            return Outcome.FAILED
+        return Outcome.DONE
+
+    async def _prepare(self, passage: Passage) -> Outcome:
+        event, handler = _known(passage)
+        if handler.prepare is None or passage.is_prepared:
+            return Outcome.DONE
+        try:
+            if not passage.delivery.pristine and await self._store.knows(event.record):
+                return Outcome.DONE  # the claim will find it; nothing needs to be prepared
+            if not await self._note_start(passage, event):
+                return Outcome.FAILED
+            await run_bounded(
+                self._call_prepare(passage, event, handler),
+                name=handler.name,
+                seconds=self._settings.deadline,
+                patience=self._settings.cancel_patience,
+            )
+        except Exception as error:  # noqa: BLE001 - a user's code may raise anything; all of it is decided upon
+            return self._fail(passage, error)
+        return Outcome.DONE
+
+    async def _call_prepare(self, passage: Passage, event: Event, handler: Handler) -> None:
+        assert handler.prepare is not None  # noqa: S101 - asked before
+        passage.prepared = await handler.prepare(event)
+        passage.is_prepared = True
+
+    # -------------------------------------------------------- the transaction
+    async def _begin(self, passage: Passage) -> Outcome:
+        passage.unit_ends_at = asyncio.get_running_loop().time() + self._settings.deadline
+        try:
+            async with asyncio.timeout_at(passage.unit_ends_at):
+                passage.unit = await self._store.begin()
+        except TimeoutError:
+            return self._fail(passage, Contended("no connection was free in time"))
+        except StoreError as error:
+            return self._fail(passage, error)
+        return Outcome.DONE
+
+    async def _claim(self, passage: Passage) -> Outcome:
+        event, _ = _known(passage)
+        unit = _open(passage)
+        try:
+            async with asyncio.timeout_at(passage.unit_ends_at):
+                claim = await unit.claim(event.record)
+        except TimeoutError:
+            return self._fail(passage, Contended("the database did not answer in time"))
+        except StoreError as error:
+            return self._fail(passage, error)
+        if claim is Claim.NEW:
+            return Outcome.DONE
+        passage.unit = None  # a claim that is not new has ended its transaction
+        await self._close_start(passage, event)
+        if claim is Claim.DUPLICATE:
+            return Outcome.DUPLICATE
+        return self._refuse(passage, IdentityConflict("the id is known with other content"))
+
+    async def _close_start(self, passage: Passage, event: Event) -> None:
+        """Close a start noted for a `prepare` whose event turned out to be known."""
+        if passage.start_noted:
+            with suppress(StoreError):  # of a known event no start is ever counted again
+                await self._store.end_attempt(event.record.key)
+
+    async def _start(self, passage: Passage) -> Outcome:
+        event, _ = _known(passage)
+        if passage.delivery.pristine or passage.start_noted:
+            return Outcome.DONE
+        try:
+            if not await self._note_start(passage, event):
+                return Outcome.FAILED
+        except StoreError as error:
+            return self._fail(passage, error)
+        return Outcome.DONE
+
+    async def _note_start(self, passage: Passage, event: Event) -> bool:
+        """Write that the handler is about to run; False where it has died in it too often."""
+        if passage.delivery.pristine or passage.start_noted:
+            return True
+        passage.attempts = await self._store.start_attempt(event.record.key)
+        passage.start_noted = True
+        if passage.attempts.crashed and passage.attempts.charged >= self._settings.retry.max_attempts:
+            passage.failure = Failure(
+                FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
+            )
+            return False
+        return True
+
+    async def _apply(self, passage: Passage) -> Outcome:
+        event, handler = _known(passage)
+        unit = _open(passage)
+        try:
+            await run_bounded(
+                unit.apply(handler, event, passage.prepared),
+                name=handler.name,
+                seconds=passage.unit_ends_at - asyncio.get_running_loop().time(),
+                patience=self._settings.cancel_patience,
+            )
+            if passage.start_noted:
+                await unit.forget(event.record.key)
+        except Exception as error:  # noqa: BLE001 - a user's code may raise anything; all of it is decided upon
+            return self._fail(passage, error)
+        return Outcome.DONE
+
+    async def _commit(self, passage: Passage) -> Outcome:
+        unit = _open(passage)
+        try:
+            await unit.commit()
+        except CommitUnknown:
+            return Outcome.UNKNOWN
+        except Torn as error:
+            return self._fail(passage, error)
+        passage.unit = None
+        return Outcome.DONE
+
+    async def _resolve(self, passage: Passage) -> Outcome:
+        event, _ = _known(passage)
+        resolution = await self._store.resolve(event.record, _open(passage))
+        passage.unit = None
+        if resolution is Resolution.COMMITTED:
+            return Outcome.DONE
+        if resolution is Resolution.ABSENT:
+            passage.failure = Failure(FailureKind.CONTENDED, "contended", "the commit did not take place")
+            return Outcome.ABSENT
+        passage.failure = Failure(FailureKind.UNRESOLVED, "commit-unresolved", "the commit may have taken place")
+        return Outcome.UNRESOLVED
+
+    async def _rollback(self, passage: Passage) -> Outcome:
+        unit, passage.unit = _open(passage), None
+        await asyncio.shield(unit.rollback())
+        return Outcome.DONE
+
+    # -------------------------------------------------------- after a failure
+    async def _record(self, passage: Passage) -> Outcome:
+        failure = _failed(passage)
+        try:
+            await self._charge(passage, failure)
+        except StoreError:
+            failure = Failure(FailureKind.UNAVAILABLE, "store-unavailable", "the attempt could not be noted")
+        # Jitter needs no secrecy.
+        passage.disposition = decide(
+            failure,
+            passage.attempts,
+            passage.tries,
+            self._settings.retry,
+            random.random(),  # noqa: S311
+        )
+        match passage.disposition:
+            case Quarantine():
+                return Outcome.QUARANTINE
+            case Release():
+                return Outcome.RELEASE
+            case _:
+                return Outcome.AGAIN
+
+    async def _charge(self, passage: Passage, failure: Failure) -> None:
+        """Write what this failure costs the event, and close its open start."""
+        if passage.event is None:
+            return
+        key = passage.event.record.key
+        repeats = failure.kind is FailureKind.CONTENDED and passage.tries <= self._settings.retry.immediate
+        if failure.kind in CHARGED:
+            passage.attempts = await self._store.end_attempt(key, failed=True, error=failure.detail)
+        elif failure.kind in FINAL:
+            if passage.start_noted:
+                passage.attempts = await self._store.end_attempt(key, error=failure.detail)
+        elif failure.kind is not FailureKind.UNAVAILABLE and not repeats:
+            passage.attempts = await self._store.end_attempt(key, released=True, error=failure.detail)
+        else:
+            return
+        passage.start_noted = False
+
+    async def _wait(self, passage: Passage) -> Outcome:
+        if isinstance(passage.disposition, Again):
+            passage.tries += 1
+            ready = await self._intake.wait(passage.disposition.delay)
+        else:
+            ready = await self._intake.wait_for_store()
+        passage.failure = None
+        if ready:
+            return Outcome.AGAIN
+        passage.disposition = Release(0)
+        return Outcome.RELEASE
+
+    async def _quarantine(self, passage: Passage) -> Outcome:
+        failure = _failed(passage)
+        event = passage.event or passage.cloudevent
+        reason = passage.disposition.reason if isinstance(passage.disposition, Quarantine) else failure.reason
+        try:
+            await self._store.quarantine(passage.delivery, event, reason, failure.detail)
+        except QuarantineFull:
+            self._intake.pause(self._settings.retry.max_delay, "the quarantine is full")
+            passage.disposition = Release(self._settings.retry.max_delay)
+            return Outcome.FAILED
+        except StoreError:
+            await self._intake.wait_for_store()
+            passage.disposition = Release(self._settings.retry.first_delay)
+            return Outcome.FAILED
+        return Outcome.DONE
+
+    # -------------------------------------------------------- settling
+    async def _release(self, passage: Passage) -> Outcome:
+        delay = passage.disposition.delay if isinstance(passage.disposition, Release) else 0.0
+        self._intake.release_later(passage.delivery, delay)
+        return Outcome.DONE
+
+    async def _acknowledge(self, passage: Passage) -> Outcome:
+        await self._transport.acknowledge(passage.delivery)
+        return Outcome.DONE
+
+    # -------------------------------------------------------- failures in words
+    def _refuse(self, passage: Passage, refusal: Refused) -> Outcome:
+        passage.failure = Failure(FailureKind.REFUSED, refusal.code, refusal.detail)
+        return Outcome.REFUSED
+
+    def _fail(self, passage: Passage, error: Exception) -> Outcome:
+        if isinstance(error, HandlerStuck):
+            passage.stuck = error.task
+        passage.failure = failure_of(error)
+        return Outcome.FAILED
+
+
+def failure_of(error: Exception) -> Failure:  # noqa: PLR0911 - one row of the failure table a line
+    """The row of the failure table (docs/failures in docs/guarantees.md) that `error` stands for.
+
+    Texts of foreign exceptions may hold payloads and secrets: only class names go on.
+    """
+    name = type(error).__name__
+    match error:
+        case Reject():
+            return Failure(FailureKind.REJECTED, "rejected", error.reason)
+        case Retry():
+            return Failure(FailureKind.RETRY, "retries-used-up", "the handler asked for another try", after=error.after)
+        case Refused():
+            return Failure(FailureKind.REFUSED, error.code, error.detail)
+        case Torn():
+            return Failure(FailureKind.TORN, "torn", "a stored procedure ended the transaction from inside")
+        case UnitMisused():
+            return Failure(FailureKind.MISUSED, "unit-misused", error.what)
+        case DeadlineExceeded():
+            return Failure(FailureKind.DEADLINE, "deadline", str(error))
+        case HandlerCancelled():
+            return Failure(FailureKind.ERROR, "handler-error", "the handler's task was cancelled from inside")
+        case StoreUnavailable():
+            return Failure(FailureKind.UNAVAILABLE, "store-unavailable", str(error))
+        case Contended() | StoreError():
+            return Failure(FailureKind.CONTENDED, "contended", str(error))
+        case _:
+            return Failure(FailureKind.ERROR, "handler-error", name)
+
+
+async def verified(
+    delivery: Delivery,
+    cloudevent: CloudEvent,
+    consumer: str,
+    verifier: Verifier | None,
+    settings: ConsumerSettings,
+) -> Event:
+    """The event that `delivery` holds, once its authenticity is decided.
+
+    Raises:
+        Refused: not authentic, or with an id that cannot be stored.
+        Exception: whatever kept the verifier from deciding.
+    """
+    record = record_of(consumer, cloudevent, settings.identity, settings.fingerprint)
+    if verifier is not None:
+        await verifier.verify(delivery, cloudevent)
+    return Event(cloudevent, record, delivery.origin)
+
+
+def _known(passage: Passage) -> tuple[Event, Handler]:
+    assert passage.event is not None  # noqa: S101 - the table: verified comes before
+    assert passage.handler is not None  # noqa: S101 - set with the event
+    return passage.event, passage.handler
+
+
+def _open(passage: Passage) -> UnitOfWork:
+    assert passage.unit is not None  # noqa: S101 - the table: begun comes before
+    return passage.unit
+
+
+def _failed(passage: Passage) -> Failure:
+    assert passage.failure is not None  # noqa: S101 - every way to here sets it
+    return passage.failure

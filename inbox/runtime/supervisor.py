@@ -1,0 +1,137 @@
+"""Several worker processes under one: started by spawn, restarted when they die, stopped together."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import multiprocessing.connection
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inbox.runtime.worker import Exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.context import SpawnProcess
+    from types import FrameType
+
+log = logging.getLogger("inbox")
+
+#: Ends that a restart would only repeat.
+_FINAL = frozenset({Exit.STOPPED, Exit.NOT_STARTED, Exit.FAILED})
+
+
+@dataclass(slots=True)
+class _Slot:
+    number: int
+    process: SpawnProcess | None = None
+    started_at: float = 0.0
+    restart_at: float = 0.0
+    deaths: int = field(default=0)
+
+
+class Supervisor:
+    """Keeps `count` processes of `target` running.
+
+    Spawned, never forked: a fork would share the parent's sockets and threads.
+
+    Args:
+        target: a module's function; called with `arguments` in each process, exits with an `Exit`.
+        arguments: must be picklable.
+        count: how many.
+        patience: seconds the processes get to stop before they are killed.
+        max_delay: seconds; the pause before a restart doubles from 0.5 up to here.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., None],
+        arguments: tuple[object, ...],
+        *,
+        count: int,
+        patience: float,
+        max_delay: float = 30.0,
+    ) -> None:
+        self._target = target
+        self._arguments = arguments
+        self._slots = [_Slot(number) for number in range(1, count + 1)]
+        self._patience = patience
+        self._max_delay = max_delay
+        self._stopping = False
+        self._result = Exit.STOPPED
+
+    def run(self) -> Exit:
+        """Run until SIGTERM or SIGINT, or until a worker ends in a way a restart would repeat.
+
+        Returns:
+            The worst end of any worker.
+        """
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            while not self._stopping:
+                self._start_due()
+                self._wait()
+                self._collect()
+        finally:
+            self._stop_all()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._result
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stopping = True
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for slot in self._slots:
+            if slot.process is None and slot.restart_at <= now:
+                context = multiprocessing.get_context("spawn")
+                slot.process = context.Process(
+                    target=self._target, args=(slot.number, *self._arguments), name=f"inbox worker {slot.number}"
+                )
+                slot.process.start()
+                slot.started_at = now
+
+    def _wait(self) -> None:
+        """Sleep until a process ends, a restart is due, or a signal comes (seen within half a second)."""
+        sentinels = [slot.process.sentinel for slot in self._slots if slot.process is not None]
+        multiprocessing.connection.wait(sentinels, timeout=0.5)
+
+    def _collect(self) -> None:
+        for slot in self._slots:
+            if slot.process is not None and slot.process.exitcode is not None:
+                code, slot.process = slot.process.exitcode, None
+                self._ended(slot, code)
+
+    def _ended(self, slot: _Slot, code: int) -> None:
+        if code in _FINAL:
+            self._result = max(self._result, Exit(code))
+            self._stopping = True
+            return
+        lived = time.monotonic() - slot.started_at
+        slot.deaths = 1 if lived > self._max_delay else slot.deaths + 1
+        delay = min(self._max_delay, 0.5 * 2.0 ** min(slot.deaths - 1, 16))
+        slot.restart_at = time.monotonic() + delay
+        log.error("worker %d died (%s); starting it again in %.1f s", slot.number, _how(code), delay)
+
+    def _stop_all(self) -> None:
+        running = [slot.process for slot in self._slots if slot.process is not None]
+        for process in running:
+            process.terminate()
+        deadline = time.monotonic() + self._patience
+        for process in running:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                log.error("%s did not stop in time and is killed", process.name)
+                process.kill()
+                process.join()
+                self._result = Exit.STOPPED_HARD
+            elif process.exitcode in (Exit.STOPPED_HARD, Exit.FAILED, Exit.NOT_STARTED):
+                self._result = max(self._result, Exit(process.exitcode))
+
+
+def _how(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,90 @@
+"""One unit of work for people who already have a consumer: `async with inbox.transaction(event)`."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from inbox.core.records import Claim, Resolution
+from inbox.errors import (
+    AlreadyProcessed,
+    CommitUnknown,
+    CommitUnresolved,
+    IdentityConflict,
+    NotApplied,
+    StoreError,
+    TryAgain,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from inbox.core.event import Event
+    from inbox.ports import Store, UnitOfWork
+
+
+@asynccontextmanager
+async def transaction(store: Store, event: Event) -> AsyncIterator[AsyncSession]:
+    """Claim `event`, run the block on its session, commit. The block cannot be run again from here.
+
+    Args:
+        store: an open store.
+        event: a verified event.
+
+    Yields:
+        The session of the transaction that holds the claim.
+
+    Raises:
+        AlreadyProcessed: before the block: the event was applied; acknowledge it.
+        IdentityConflict: before the block: its id is known with other content.
+        TryAgain: contention or a lost connection; everything was undone.
+        NotApplied: the connection was lost in COMMIT, and the commit did not take place.
+        CommitUnresolved: the connection was lost in COMMIT, and nobody can say yet.
+        UnitMisused: the block did what would have split the unit; everything was undone.
+        Exception: whatever the block raised; everything was undone.
+    """
+    unit = await _claimed(store, event)
+    is_over = False
+    try:
+        async with unit.session() as session:
+            yield session
+        try:
+            await unit.commit()
+        except CommitUnknown as error:
+            is_over = True
+            await _resolved(store, event, unit, error)
+        is_over = True
+    except StoreError as error:
+        raise TryAgain("the unit was undone") from error
+    finally:
+        if not is_over:
+            await unit.rollback()
+
+
+async def _claimed(store: Store, event: Event) -> UnitOfWork:
+    try:
+        unit = await store.begin()
+    except StoreError as error:
+        raise TryAgain("no connection to the database") from error
+    try:
+        claim = await unit.claim(event.record)
+    except BaseException as error:
+        await unit.rollback()
+        if isinstance(error, StoreError):
+            raise TryAgain("the claim was lost to contention") from error
+        raise
+    if claim is Claim.DUPLICATE:
+        raise AlreadyProcessed("the event was applied before")
+    if claim is Claim.CONFLICT:
+        raise IdentityConflict("the id is known with other content")
+    return unit
+
+
+async def _resolved(store: Store, event: Event, unit: UnitOfWork, error: CommitUnknown) -> None:
+    resolution = await store.resolve(event.record, unit)
+    if resolution is Resolution.ABSENT:
+        raise NotApplied("the commit did not take place") from error
+    if resolution is Resolution.UNRESOLVED:
+        raise CommitUnresolved("nobody can say yet whether the commit took place") from error

@@ -1,0 +1,57 @@
+"""Handlers as methods of a business service.
+
+class Reports(InboxService):
+    @handles("job.failed")
+    async def note(self, event: Event, session: AsyncSession) -> None: ...
+
+inbox.add_service(Reports(repository))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from inbox.config import require
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from inbox.core.event import Event
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_MARK = "__inbox_handles__"
+
+
+def handles(*event_types: str, prepare: Callable[[Event], Awaitable[object]] | None = None) -> Callable[[F], F]:
+    """Mark a method as the handler of `event_types`.
+
+    Args:
+        event_types: CloudEvents types, at least one.
+        prepare: `async (event)` run before the transaction; its result is the third argument.
+
+    Raises:
+        ConfigurationError: no type was given.
+    """
+    require(bool(event_types), "@handles needs at least one event type")
+
+    def mark(method: F) -> F:
+        setattr(method, _MARK, (*getattr(method, _MARK, ()), *((event_type, prepare) for event_type in event_types)))
+        return method
+
+    return mark
+
+
+class InboxService:
+    """Mixin for a class whose methods apply events. It adds no state and needs no `__init__`."""
+
+    def inbox_handlers(self) -> Iterator[tuple[str, Callable[..., Any], Callable[[Event], Awaitable[object]] | None]]:
+        """Each marked method, bound, with its type and its prepare step."""
+        seen: set[str] = set()
+        for kind in type(self).__mro__:
+            for name, member in vars(kind).items():
+                if name in seen:
+                    continue
+                seen.add(name)
+                for event_type, prepare in getattr(member, _MARK, ()):
+                    yield event_type, getattr(self, name), prepare

@@ -1,0 +1,204 @@
+"""Real processes, killed by real SIGKILL at named points of the lifecycle.
+
+    worker = CrashWorker(make_inbox, (database_url, amqp_url), crash=CrashPoint.parse("after:commit"))
+    worker.start()
+    worker.wait_ready()
+    ...                      # publish
+    worker.wait_killed()     # it reached the point and is dead
+    assert worker.reached == ["after:commit"]
+
+Workers are forked from a server process that has imported everything once, so a kill test costs a
+connection or two and not the start of an interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from inbox.core.crashpoints import CrashPoint, When
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from inbox.app import Inbox
+    from inbox.core.lifecycle import Command, Outcome
+    from inbox.ports import Passage
+
+_READY = "ready"
+
+
+class WorkerStartError(AssertionError):
+    """The worker process ended before it was ready."""
+
+
+class PointNotReachedError(AssertionError):
+    """The worker ended, or the patience with it, without reaching its crash point."""
+
+
+class CrashProbe:
+    """Kills its own process at one point.
+
+    Args:
+        point: where.
+        hit: at which passage of the point, from 1.
+        tell: called with the point's name just before; must hand it to another process at once.
+    """
+
+    def __init__(self, point: CrashPoint, hit: int, tell: Callable[[str], None]) -> None:
+        self._point = point
+        self._left = hit
+        self._tell = tell
+
+    def before(self, command: Command, passage: Passage) -> None:
+        """Die here, where the point says so."""
+        self._at(When.BEFORE, command)
+
+    def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
+        """Die here, where the point says so."""
+        self._at(When.AFTER, command)
+
+    def _at(self, when: When, command: Command) -> None:
+        if command is not self._point.command or when is not self._point.when:
+            return
+        self._left -= 1
+        if self._left == 0:
+            self._tell(str(self._point))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CrashWorker:
+    """A worker in a process of its own, which may be told to die at a crash point.
+
+    Args:
+        factory: a module's function that makes the `Inbox`; called in the new process.
+        arguments: what it is called with; must be picklable.
+        crash: where the process kills itself; None lives.
+        hit: at which passage of that point, from 1.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[..., Inbox],
+        arguments: tuple[object, ...] = (),
+        *,
+        crash: CrashPoint | None = None,
+        hit: int = 1,
+    ) -> None:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["inbox.testing.crash", factory.__module__])
+        self._told, child_end = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_run, args=(factory, arguments, crash, hit, child_end), daemon=True, name=f"worker {crash or ''}"
+        )
+        self._child_end = child_end
+        self.reached: list[str] = []
+
+    @property
+    def pid(self) -> int:
+        """The process's id.
+
+        Raises:
+            ValueError: it was not started.
+        """
+        if self._process.pid is None:
+            raise ValueError("the worker was not started")
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """As `multiprocessing.Process.exitcode`: negative is the signal it died of."""
+        return self._process.exitcode
+
+    def start(self) -> None:
+        """Start the process."""
+        self._process.start()
+        self._child_end.close()
+
+    def wait_ready(self, timeout: float = 30.0) -> None:
+        """Return when the worker has checked both sides and consumes.
+
+        Raises:
+            WorkerStartError: it ended, or `timeout` seconds passed.
+        """
+        if not self._told.poll(timeout):
+            raise WorkerStartError(f"worker {self.pid} was not ready within {timeout} s")
+        try:
+            word = self._told.recv_bytes().decode()
+        except EOFError:
+            self._process.join(timeout)
+            raise WorkerStartError(f"worker {self.pid} ended with exit code {self.exit_code}") from None
+        if word != _READY:  # it reached its point before it could say so
+            self.reached.append(word)
+
+    def wait_killed(self, timeout: float = 60.0) -> None:
+        """Return when the worker has died of SIGKILL; `reached` then names the point.
+
+        Raises:
+            PointNotReachedError: it ended otherwise, or `timeout` seconds passed.
+        """
+        self._process.join(timeout)
+        if self.exit_code != -signal.SIGKILL:
+            raise PointNotReachedError(f"worker {self.pid}: exit code {self.exit_code}, reached {self._collect()}")
+        self._collect()
+
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        """SIGKILL from outside, and wait for the end."""
+        self._process.kill()
+        self._process.join(10)
+        self._collect()
+
+    def stop(self, timeout: float = 60.0) -> int | None:
+        """SIGTERM, then wait for the drain.
+
+        Returns:
+            The exit code; None where it was still running and had to be killed.
+        """
+        if self._process.pid is None:
+            return None
+        if self._process.is_alive():
+            os.kill(self.pid, signal.SIGTERM)
+        self._process.join(timeout)
+        code = self.exit_code
+        if code is None:
+            self.kill()
+        self._collect()
+        return code
+
+    def _collect(self) -> list[str]:
+        """Read what the worker told before it died: a pipe keeps what was written to it."""
+        try:
+            while self._told.poll(0):
+                word = self._told.recv_bytes().decode()
+                if word != _READY:
+                    self.reached.append(word)
+        except EOFError:
+            pass
+        return self.reached
+
+
+def _run(
+    factory: Callable[..., Inbox], arguments: tuple[object, ...], crash: CrashPoint | None, hit: int, told: Connection
+) -> None:
+    logging.basicConfig(level=os.environ.get("INBOX_TEST_LOG", "ERROR"), format="%(process)d %(name)s %(message)s")
+
+    def tell(word: str) -> None:
+        told.send_bytes(word.encode())
+
+    async def main() -> None:
+        inbox = factory(*arguments)
+        if crash is not None:
+            inbox.add_probe(CrashProbe(crash, hit, tell))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, inbox.stop)
+        await inbox.run(started=lambda: tell(_READY))
+
+    asyncio.run(main())
