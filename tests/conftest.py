@@ -53,7 +53,7 @@ def _say(config: pytest.Config) -> Say:
     def say(line: str) -> None:
         capture = config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled() if capture else nullcontext():
-            print(line, flush=True)  # noqa: T201 - progress, for whoever waits
+            print(line, flush=True)
 
     return say
 

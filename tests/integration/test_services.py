@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tests.pairs import Driver, Pair
 from tests.services.probe import connect_database
 
-# A node writes the name of a new quorum queue to its disk up to half a second later. Killed before, it comes back with an
-# empty queue, confirmed messages and all: seen on RabbitMQ 3.10 and 4.3, where a classic queue kept them.
+# A node writes the name of a new quorum queue to its disk up to half a second later. Killed before, it comes back with
+# an empty queue, confirmed messages and all: seen on RabbitMQ 3.10 and 4.3, where a classic queue kept them.
 QUORUM_QUEUE_IS_ON_DISK = 2.0
 
 

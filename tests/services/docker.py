@@ -46,7 +46,7 @@ def find_compose() -> list[str]:
         (["compose", "version"], "docker has no compose plugin"),
     ):
         try:
-            done = subprocess.run(  # noqa: S603 - docker, asked for its version
+            done = subprocess.run(
                 [docker, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -39,7 +39,7 @@ def main() -> None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
     for command in commands:
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)  # noqa: S603 - told by the run
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
     shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 

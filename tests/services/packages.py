@@ -149,7 +149,7 @@ class _Unpacking:
         run(self._apt("update"), log=self.log, cwd=self.folder, timeout=600)
         wanted = (*self.release.packages, *SHELL_PACKAGES)
         command = self._apt("--no-install-recommends", "--download-only", "install", *wanted)
-        with self.log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as fetching:  # noqa: S603 - our own command
+        with self.log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as fetching:
             try:
                 while fetching.poll() is None:
                     with suppress(subprocess.TimeoutExpired):
@@ -208,7 +208,7 @@ def _distribution() -> str:
 def _mirror() -> str | None:
     """The archive that apt uses for the packages of this machine, security updates apart."""
     listed = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],  # noqa: S607 - the system's apt
+        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
         capture_output=True,
         text=True,
         check=False,

@@ -43,7 +43,7 @@ class Processes:
     ) -> subprocess.Popen[bytes]:
         """Start in the background, in a process group of its own (Ctrl-C reaches only the tests)."""
         with self._lock, log.open("ab") as output:
-            process = subprocess.Popen(  # noqa: S603 - the commands are ours
+            process = subprocess.Popen(
                 command,
                 cwd=cwd,
                 env=environment,
@@ -72,7 +72,7 @@ class Processes:
     def _call_guardian(self, line: str) -> None:
         if self._guardian is None:
             command = [sys.executable, "-S", str(Path(__file__).with_name("guardian.py")), str(self.home)]
-            self._guardian = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own file
+            self._guardian = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         assert self._guardian.stdin is not None
         self._guardian.stdin.write(line.encode())
         self._guardian.stdin.flush()
@@ -108,7 +108,7 @@ def run(
     command: Sequence[str], *, log: Path, cwd: Path, environment: Mapping[str, str] | None = None, timeout: float = 120
 ) -> str:
     """Run to the end; what it printed goes to the log and is returned. A failure shows the log's last lines."""
-    done = subprocess.run(  # noqa: S603 - the commands are ours
+    done = subprocess.run(
         command,
         cwd=cwd,
         env=environment,

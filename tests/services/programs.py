@@ -36,9 +36,7 @@ def _require(installation: Installation, offer: Offer, *programs: str) -> None:
 
 
 def _database_version(offer: Offer, program: str) -> Version:
-    done = subprocess.run(  # noqa: S603 - a program of the machine's, asked for its version
-        [program, "--version"], capture_output=True, text=True, check=False, timeout=VERSION_PATIENCE
-    )
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=VERSION_PATIENCE)
     if offer.product == "MySQL" and "mariadb" in done.stdout.lower():
         raise ServiceError(f"{program} is MariaDB")
     return parse_version(done.stdout.rpartition("Ver ")[2])

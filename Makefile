@@ -1,0 +1,59 @@
+# Everything a fresh machine needs to prove this project: Python 3.11 or newer and make. See CONTRIBUTING.md.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+LOWEST := .venv-lowest
+BIN := $(VENV)/bin
+SOURCES := inbox tests
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: check format test test-lowest test-newest services clean
+
+## Format, lint, types, unit and architecture tests; under a minute.
+check: $(VENV)/.made
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/unit tests/architecture
+
+## Everything, on real databases and brokers: ends with pytest's own summary.
+test: check test-lowest test-newest
+
+# The oldest libraries that are promised to work, against both pairs of servers.
+test-lowest: $(LOWEST)/.made
+	@echo "== lowest versions: unit, conformance, integration"
+	$(LOWEST)/bin/pytest -m "unit or conformance or integration"
+
+test-newest: $(VENV)/.made
+	@echo "== newest versions: the whole suite"
+	$(BIN)/pytest --cov --cov-report=term
+
+## Rewrite the files as the formatter and the fixable lints want them.
+format: $(VENV)/.made
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+## Start both pairs of servers, print their DSNs, and stop them at Ctrl-C.
+services: $(VENV)/.made
+	$(BIN)/python -m tests.services
+
+clean:
+	rm -rf $(VENV) $(LOWEST) .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache build dist
+
+$(VENV)/.made: pyproject.toml
+	@echo "== $(VENV): newest versions"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy]' --group dev
+	@touch $@
+
+$(LOWEST)/.made: pyproject.toml tests/lowest.txt
+	@echo "== $(LOWEST): lowest versions"
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	$(LOWEST)/bin/pip install --quiet --constraint tests/lowest.txt --editable '.[cli,asyncmy]' --group dev
+	@touch $@
