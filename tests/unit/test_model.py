@@ -1,0 +1,198 @@
+"""The table of transitions against a model of the world, every interleaving of it.
+
+Two workers, two deliveries of one event, crashes between any two steps. The world is smaller than the
+real one only where that makes more things possible, never fewer: every outcome that the database or
+a handler could give is tried, whenever it could be given.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from inbox.core.lifecycle import COMMANDS, ENDS, TRANSITIONS, Command, Outcome, State
+
+WORKERS = 2
+DELIVERIES = 2
+CRASHES = 2
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A worker: which delivery it has in hand, and where that stands."""
+
+    delivery: int | None = None
+    state: State = State.RECEIVED
+    has_lock: bool = False
+    has_effect: bool = False  # written in the open transaction
+
+
+@dataclass(frozen=True)
+class World:
+    lanes: tuple[Lane, ...] = (Lane(),) * WORKERS
+    ready: frozenset[int] = frozenset(range(DELIVERIES))
+    acknowledged: frozenset[int] = frozenset()
+    has_row: bool = False
+    effects: int = 0
+    quarantined: bool = False
+    crashes: int = 0
+
+    def with_lane(self, number: int, lane: Lane) -> "World":
+        return replace(self, lanes=(*self.lanes[:number], lane, *self.lanes[number + 1 :]))
+
+    @property
+    def is_locked(self) -> bool:
+        return any(lane.has_lock for lane in self.lanes)
+
+
+def successors(world: World) -> Iterator[World]:
+    for number, lane in enumerate(world.lanes):
+        if lane.delivery is None:
+            for delivery in world.ready:
+                yield replace(world.with_lane(number, Lane(delivery)), ready=world.ready - {delivery})
+            continue
+        if world.crashes < CRASHES:
+            yield from crash(world, number, lane)
+        yield from step(world, number, lane)
+
+
+def crash(world: World, number: int, lane: Lane) -> Iterator[World]:
+    """The process dies: the server undoes what is open, the broker gives the delivery to anyone."""
+    assert lane.delivery is not None
+    after = replace(world.with_lane(number, Lane()), ready=world.ready | {lane.delivery}, crashes=world.crashes + 1)
+    yield after
+    if COMMANDS[lane.state] is Command.COMMIT:  # sent and never answered
+        yield commit(after)
+
+
+def step(world: World, number: int, lane: Lane) -> Iterator[World]:
+    for outcome, after, changed in perform(world, lane):
+        target = TRANSITIONS[lane.state, outcome]
+        moved = replace(changed, state=target)
+        if target in ENDS:
+            assert lane.delivery is not None
+            moved = Lane()
+            settled = {lane.delivery}
+            after = (
+                replace(after, acknowledged=after.acknowledged | settled)
+                if target is State.ACKNOWLEDGED
+                else replace(after, ready=after.ready | settled)
+            )
+        yield after.with_lane(number, moved)
+
+
+def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]:  # noqa: C901, PLR0912 - the world's rules in one place
+    """What a command can come to in this world, and what it leaves behind."""
+    closed = replace(lane, has_lock=False, has_effect=False)
+    match COMMANDS[lane.state]:
+        case Command.DECODE | Command.VERIFY:
+            yield Outcome.DONE, world, lane
+            yield Outcome.REFUSED, world, lane
+            if lane.state is State.DECODED:
+                yield Outcome.FAILED, world, lane
+        case Command.PREPARE | Command.BEGIN | Command.START:
+            yield Outcome.DONE, world, lane
+            yield Outcome.FAILED, world, lane
+        case Command.CLAIM:
+            if not world.is_locked:  # otherwise it waits for the holder, or gives up:
+                if world.has_row:
+                    yield Outcome.DUPLICATE, world, closed
+                    yield Outcome.REFUSED, world, closed
+                else:
+                    yield Outcome.DONE, world, replace(lane, has_lock=True)
+            yield Outcome.FAILED, world, lane
+        case Command.APPLY:
+            yield Outcome.DONE, world, replace(lane, has_effect=True)
+            yield Outcome.FAILED, world, replace(lane, has_effect=True)
+        case Command.COMMIT:
+            yield Outcome.DONE, commit(world), closed
+            yield Outcome.UNKNOWN, commit(world), closed
+            yield Outcome.UNKNOWN, world, lane  # still open on the server
+            yield Outcome.FAILED, world, lane
+        case Command.RESOLVE:
+            # A locking read waits for the old session; killing it undoes it.
+            found = world.has_row
+            yield (Outcome.DONE if found else Outcome.ABSENT), world, closed
+            yield Outcome.UNRESOLVED, world, closed
+        case Command.ROLLBACK:
+            yield Outcome.DONE, world, closed
+        case Command.RECORD:
+            yield Outcome.AGAIN, world, lane
+            yield Outcome.RELEASE, world, lane
+            yield Outcome.QUARANTINE, world, lane
+        case Command.WAIT:
+            yield Outcome.AGAIN, world, lane
+            yield Outcome.RELEASE, world, lane
+        case Command.QUARANTINE:
+            yield Outcome.DONE, replace(world, quarantined=True), lane
+            yield Outcome.FAILED, world, lane
+        case Command.RELEASE | Command.ACKNOWLEDGE:
+            yield Outcome.DONE, world, lane
+
+
+def commit(world: World) -> World:
+    return replace(world, has_row=True, effects=world.effects + 1)
+
+
+def explore() -> set[World]:
+    seen = {World()}
+    todo = [World()]
+    while todo:
+        for world in successors(todo.pop()):
+            if world not in seen:
+                seen.add(world)
+                todo.append(world)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def worlds() -> set[World]:
+    return explore()
+
+
+def test_the_model_takes_every_way_of_the_table(worlds: set[World]) -> None:
+    taken = {
+        (lane.state, outcome)
+        for world in worlds
+        for lane in world.lanes
+        if lane.delivery is not None
+        for outcome, _, _ in perform(world, lane)
+    }
+    assert taken == set(TRANSITIONS)
+
+
+def test_the_effect_exists_at_most_once_and_with_its_row(worlds: set[World]) -> None:
+    assert {world.effects for world in worlds} == {0, 1}
+    assert all(world.has_row == (world.effects == 1) for world in worlds)
+
+
+def test_whatever_is_acknowledged_is_stored(worlds: set[World]) -> None:
+    assert all(world.has_row or world.quarantined for world in worlds if world.acknowledged)
+
+
+def test_nothing_is_ever_lost(worlds: set[World]) -> None:
+    for world in worlds:
+        in_hand = {lane.delivery for lane in world.lanes if lane.delivery is not None}
+        assert world.ready | in_hand | world.acknowledged == set(range(DELIVERIES))
+
+
+def test_from_everywhere_everything_can_still_end(worlds: set[World]) -> None:
+    """No state from which the two deliveries cannot both be acknowledged any more."""
+    before: dict[World, set[World]] = {world: set() for world in worlds}
+    for world in worlds:
+        for after in successors(world):
+            before[after].add(world)
+    good = {world for world in worlds if len(world.acknowledged) == DELIVERIES}
+    todo = list(good)
+    while todo:
+        for world in before[todo.pop()]:
+            if world not in good:
+                good.add(world)
+                todo.append(world)
+    assert good == worlds
+
+
+def test_the_model_sees_a_broken_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acknowledging an unknown commit is the classic mistake: the model must find the loss."""
+    monkeypatch.setitem(TRANSITIONS, (State.APPLIED, Outcome.UNKNOWN), State.COMMITTED)
+    assert any(world.acknowledged and not world.has_row and not world.quarantined for world in explore())
