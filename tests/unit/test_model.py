@@ -68,17 +68,17 @@ def crash(world: World, number: int, lane: Lane) -> Iterator[World]:
 def step(world: World, number: int, lane: Lane) -> Iterator[World]:
     for outcome, after, changed in perform(world, lane):
         target = TRANSITIONS[lane.state, outcome]
-        moved = replace(changed, state=target)
         if target in ENDS:
-            assert lane.delivery is not None
-            moved = Lane()
-            settled = {lane.delivery}
-            after = (
-                replace(after, acknowledged=after.acknowledged | settled)
-                if target is State.ACKNOWLEDGED
-                else replace(after, ready=after.ready | settled)
-            )
-        yield after.with_lane(number, moved)
+            yield settle(after, lane, target).with_lane(number, Lane())
+        else:
+            yield after.with_lane(number, replace(changed, state=target))
+
+
+def settle(world: World, lane: Lane, end: State) -> World:
+    assert lane.delivery is not None
+    if end is State.ACKNOWLEDGED:
+        return replace(world, acknowledged=world.acknowledged | {lane.delivery})
+    return replace(world, ready=world.ready | {lane.delivery})
 
 
 def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]:  # noqa: C901, PLR0912 - the world's rules in one place
