@@ -1,0 +1,288 @@
+"""The RabbitMQ transport: consumes one queue, over as many connections, one after the other, as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
+
+from inbox.adapters.rabbitmq.connection import Generation, Receipt, connect
+from inbox.adapters.rabbitmq.settings import (
+    MOST_PREFETCH,
+    Address,
+    Binding,
+    RabbitMQSettings,
+    check_queue_name,
+    parse_address,
+)
+from inbox.adapters.rabbitmq.tls import make_context
+from inbox.adapters.rabbitmq.topology import Topology
+from inbox.adapters.rabbitmq.undecodable import install
+from inbox.config import require
+from inbox.errors import ConfigurationError, InboxError, TransportError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Coroutine, Sequence
+
+    from inbox.core.delivery import Delivery
+    from inbox.ports import Sink
+
+log = logging.getLogger("inbox.rabbitmq")
+
+T = TypeVar("T")
+
+#: Deliveries of the dead-letter queue in hand at once, beside the prefetch of the main queue.
+DEAD_LETTER_PREFETCH = 1
+
+
+class Stopped(Exception):
+    """Not an error: `stop` was called meanwhile."""
+
+
+class RabbitMQ:
+    """A queue of a RabbitMQ broker, 3.10 or newer, as a `inbox.ports.Transport`.
+
+    Opens nothing when it is made. Each connection is a generation of its own: topology is
+    declared or checked on it again, and what it delivered can be settled on it alone. The
+    broker's `consumer_timeout` (30 minutes by default) must be longer than a unit's deadline and its
+    waiting together; it cannot be asked over AMQP.
+
+    Args:
+        url: `amqp://user:password@host:port/vhost`; `amqps://` asks for TLS.
+        queue: the queue to consume.
+        bindings: what the queue is bound to before it is consumed. Only with `settings.declare`.
+        settings: everything else.
+
+    Attributes:
+        late_settlements: acknowledgements and releases that came after the end of the link that
+            had delivered: the broker delivers those events again, and the inbox knows them.
+        generation: number of connections made.
+
+    Raises:
+        ConfigurationError: a setting is missing, malformed or contradicts another one.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        queue: str,
+        bindings: Sequence[Binding] = (),
+        settings: RabbitMQSettings | None = None,
+    ) -> None:
+        self.settings = settings or RabbitMQSettings()
+        self.topology = Topology(check_queue_name(queue), tuple(bindings), self.settings)
+        require(
+            self.settings.declare or not bindings,
+            "bindings are made only with RabbitMQSettings(declare=True): with declare=False whoever declares the "
+            "queue binds it, before the first event is published",
+        )
+        require(
+            self.topology.dead_letter_queue != queue,
+            "dead_letter_queue must not be the consumed queue: the broker drops what comes back to its queue",
+        )
+        self._address: Address = parse_address(url, self.settings.tls)
+        self._context: ssl.SSLContext | None = None
+        self._prefetch = 1
+        self._current: Generation | None = None
+        self._stopping = asyncio.Event()
+        self.late_settlements = 0
+        self.generation = 0
+
+    def __repr__(self) -> str:
+        return f"<RabbitMQ queue {self.topology.queue!r} at {self._address}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a link that has not been found lost."""
+        return self._current is not None and not self._current.is_lost
+
+    async def open(self, *, prefetch: int) -> None:
+        """Connect, and declare or check the topology; consumes nothing yet.
+
+        Args:
+            prefetch: most deliveries of the queue in hand at once (`basic.qos`, 1 to 65535). One
+                dead letter may be in hand beside them.
+
+        Raises:
+            ConfigurationError: the prefetch is out of range, or the broker refuses the login or the
+                virtual host, or a certificate file cannot be read.
+            TlsError: TLS is asked for, and none came about or the certificate is not trusted.
+            TopologyError: a queue or exchange is missing, differs, or would drop events.
+            TransportError: the broker cannot be reached, for longer than `start_patience`.
+        """
+        require(
+            1 <= prefetch <= MOST_PREFETCH,
+            "prefetch must be between 1 and 65535: AMQP counts it in 16 bits, 0 is no limit",
+        )
+        install()
+        self._prefetch = prefetch
+        if self._address.is_tls:
+            self._context = make_context(self.settings.tls)
+        try:
+            await self._retrying(self.settings.start_patience)(self._connect)
+        except Stopped:
+            raise TransportError("the transport was stopped while it was opening") from None
+
+    async def run(self, sink: Sink) -> None:
+        """Consume into `sink` until `stop`, over as many connections as it takes.
+
+        Args:
+            sink: takes one delivery; called on the event loop.
+
+        Raises:
+            TransportError: `settings.patience` ended without a broker.
+            TopologyError, TlsError: after a reconnect the topology or the encryption is no longer
+                what was asked for.
+        """
+        try:
+            while not self._stopping.is_set():
+                await self._retrying(self.settings.patience)(self._consume, sink)
+        except Stopped:
+            return
+
+    async def stop(self) -> None:
+        """Take no more deliveries; those in hand can still be settled. May be called twice."""
+        self._stopping.set()
+        if self._current is not None:
+            await self._current.stop()
+
+    async def close(self) -> None:
+        """Write the settlements that wait, and close. May be called twice, and after a failed `open`."""
+        self._stopping.set()
+        generation, self._current = self._current, None
+        if generation is not None:
+            await generation.close()
+
+    async def acknowledge(self, delivery: Delivery) -> bool:
+        """Settle for good; ends at once.
+
+        Returns:
+            Whether it goes out on the link that delivered it. False where that link is gone, or
+            where the delivery was settled before. The broker confirms no acknowledgement: one
+            that is lost on its way brings the event again.
+        """
+        receipt = _receipt_of(delivery)
+        return receipt.settler.acknowledge(receipt.tag)
+
+    async def release(self, delivery: Delivery) -> bool:
+        """Hand back for redelivery, at once (`basic.nack` with requeue); returns as `acknowledge` does."""
+        receipt = _receipt_of(delivery)
+        return receipt.settler.release(receipt.tag)
+
+    def _retrying(self, patience: float | None) -> AsyncRetrying:
+        return AsyncRetrying(
+            retry=retry_if_exception_type(TransportError),
+            wait=wait_random_exponential(
+                multiplier=self.settings.reconnect_min_delay, max=self.settings.reconnect_max_delay
+            ),
+            stop=stop_never if patience is None else stop_after_delay(patience),
+            sleep=self._sleep,
+            reraise=True,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait between two attempts, unless stopped meanwhile."""
+        await self._unless_stopped(asyncio.sleep(seconds))
+
+    async def _unless_stopped(self, work: Coroutine[object, object, T]) -> T:
+        """Do `work`, and give it up when `stop` is called.
+
+        Raises:
+            Stopped: `stop` was called first.
+        """
+        running = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                return running.result()
+            raise Stopped
+        finally:
+            for task in (running, stopping):
+                task.cancel()
+            await asyncio.gather(running, stopping, return_exceptions=True)
+
+    async def _connect(self) -> Generation:
+        """The link there is, or a new one with its topology in place."""
+        if self._current is not None and not self._current.is_lost:
+            return self._current
+        self._current = None
+        made = await self._unless_stopped(self._make_generation())
+        self._current = made
+        self.generation += 1
+        return made
+
+    async def _make_generation(self) -> Generation:
+        try:
+            connection = await connect(self._address, self.settings, self._context)
+        except ConfigurationError as error:
+            if self.generation == 0:
+                raise
+            # It logged in before: a broker that is starting refuses logins and virtual hosts for a while.
+            raise TransportError(str(error)) from error
+        generation = Generation(connection, self.settings, self._count_late)
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout):
+                await self.topology.establish(connection)
+        except TimeoutError as error:
+            await generation.close()
+            raise TransportError(f"the broker at {self._address} does not answer about the topology") from error
+        except BaseException:
+            await generation.close()
+            raise
+        return generation
+
+    async def _consume(self, sink: Sink) -> None:
+        """Consume over one link until it is lost.
+
+        Raises:
+            TransportError: there was no link, or it was lost before it delivered anything or lived for long:
+                then the next attempt waits longer.
+            Stopped: `stop` was called.
+        """
+        try:
+            generation = await self._connect()
+            started = time.monotonic()
+            await self._unless_stopped(self._start_consumers(generation, sink))
+            log.info("consuming queue %r, connection %d", self.topology.queue, self.generation)
+            await self._unless_stopped(generation.wait_lost())
+        except TransportError as error:
+            await self._discard()
+            log.warning("%s; trying again", error)
+            raise
+        except InboxError:
+            await self._discard()
+            raise
+        log.warning("the link that delivers queue %r is lost; connecting again", self.topology.queue)
+        was_useful = generation.has_delivered or time.monotonic() - started >= self.settings.reconnect_max_delay
+        await self._discard()
+        if not was_useful:
+            raise TransportError(f"the broker takes the consumer of queue {self.topology.queue!r} away at once")
+        # Jitter, or all the consumers of a restarted broker come back in the same instant.
+        await self._sleep(random.uniform(0, self.settings.reconnect_min_delay))  # noqa: S311 - no secret
+
+    async def _start_consumers(self, generation: Generation, sink: Sink) -> None:
+        await generation.consume(self.topology.queue, sink, prefetch=self._prefetch)
+        if self.topology.dead_letter_queue is not None:
+            await generation.consume(
+                self.topology.dead_letter_queue, sink, prefetch=DEAD_LETTER_PREFETCH, is_dead_letter=True
+            )
+
+    async def _discard(self) -> None:
+        generation, self._current = self._current, None
+        if generation is not None:
+            await generation.close()
+
+    def _count_late(self, settlements: int) -> None:
+        self.late_settlements += settlements
+
+
+def _receipt_of(delivery: Delivery) -> Receipt:
+    if not isinstance(delivery.receipt, Receipt):
+        raise TypeError("this delivery did not come over the RabbitMQ transport")
+    return delivery.receipt
