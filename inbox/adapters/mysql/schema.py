@@ -167,6 +167,9 @@ def _plan(tables: InboxTables, facts: ServerFacts) -> Plan:
     if not recorded:
         # Nothing of ours has run here: what has one of our names must be what we would have made.
         _refuse(finding for finding in findings if finding.code != "missing-table")
+    taken = [str(finding) for finding in findings if finding.code == "not-a-view"]
+    if taken:
+        raise SchemaError(taken)
     files = schema_files(facts.dialect, tables.names, tables.database)
     pending = [file for file in files if file.version not in recorded]
     complete = all(table.name in facts.tables for table in tables.all)

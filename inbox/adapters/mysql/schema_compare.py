@@ -35,7 +35,7 @@ def compare(tables: InboxTables, facts: ServerFacts) -> list[Finding]:
         return [_no_database()]
     missing = [table for table in tables.all if table.name not in facts.tables]
     if len(missing) == len(tables.all):
-        return [_nothing_there(tables, facts), *server_findings(facts)]
+        return [_nothing_there(tables, facts), *_view(tables, facts), *server_findings(facts)]
     findings = [_missing_table(tables, table, facts) for table in missing]
     for table in tables.all:
         if table.name in facts.tables:
@@ -104,19 +104,24 @@ def _view(tables: InboxTables, facts: ServerFacts) -> Iterator[Finding]:
     create = (view_definition(tables),)
     found = facts.tables.get(name)
     if found is None:
-        problem = "The view for people does not exist, or this user has no right on it; the worker does not need it."
-        yield Finding(Severity.NOTE, "missing-view", name, problem, create)
-    elif found.view is None:
-        yield Finding(
-            Severity.WARNING,
-            "not-a-view",
-            name,
-            f"A {found.type.lower()} has the name of the view for people.",
-            advice="Give the view another name, or none.",
-        )
-    elif tuple(found.columns) != _VIEW_COLUMNS or found.view.security != "INVOKER":
-        problem = "The view for people is not the one of this version; the worker does not use it."
+        if tables.inbox.name in facts.tables:
+            problem = "The view for people does not exist, or this user has no right on it; workers do not need it."
+            yield Finding(Severity.NOTE, "missing-view", name, problem, create)
+    elif found.type != "VIEW":
+        problem = f"A {found.type.lower()} has the name of the view for people."
+        advice = "Give the view another name, or none."
+        yield Finding(Severity.WARNING, "not-a-view", name, problem, advice=advice)
+    elif not _shows(found, tables.inbox):
+        problem = "The view for people is not the one of this version; workers do not use it."
         yield Finding(Severity.WARNING, "other-view", name, problem, create)
+
+
+def _shows(found: TableFacts, inbox: Table) -> bool:
+    """Whether it is the view over `inbox`, as far as this user may see that."""
+    view = found.view
+    if tuple(found.columns) != _VIEW_COLUMNS or view is None or view.security != "INVOKER":
+        return False
+    return not view.definition or f"`{inbox.name.lower()}`" in view.definition.lower()
 
 
 _VIEW_COLUMNS: Final = (
@@ -229,16 +234,16 @@ class _Comparison:
                 )
 
     def _indexes(self) -> Iterator[Finding]:
-        by_name = {index.name: index for index in self.found.indexes}
+        names = {index.name for index in self.found.indexes}
         for wanted in sorted(self.table.indexes, key=lambda index: str(index.name)):
             columns = tuple(column.name for column in wanted.columns)
             if any(_serves(index, columns) for index in self.found.indexes):
                 continue
             add = f"ADD INDEX `{wanted.name}` ({', '.join(columns)})"
-            taken = by_name.get(str(wanted.name))
-            sql = self._alter(add if taken is None else f"DROP INDEX `{wanted.name}`, {add}")
+            # In two statements: one ALTER that drops and adds the same index keeps it as it is, unusable.
+            drop = [self._alter(f"DROP INDEX `{wanted.name}`")] if str(wanted.name) in names else []
             problem = f"No usable index on ({', '.join(columns)}): clean-up and lists scan the whole table."
-            yield self._finding(Severity.WARNING, "index", problem, sql)
+            yield self._finding(Severity.WARNING, "index", problem, *drop, self._alter(add))
 
     def _triggers(self) -> Iterator[Finding]:
         for trigger in self.found.triggers:
