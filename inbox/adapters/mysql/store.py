@@ -1,0 +1,251 @@
+"""The store on MySQL and MariaDB: what an adopter writes, and what it becomes for one consumer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+
+from inbox.adapters.mysql import schema
+from inbox.adapters.mysql.attempts import AttemptBook, AttemptSql
+from inbox.adapters.mysql.classify import translated
+from inbox.adapters.mysql.engine import Lane, make_engine, open_lane, prove_guard
+from inbox.adapters.mysql.lanes import LanePool
+from inbox.adapters.mysql.quarantine import Bounds, QuarantineBook, QuarantineSql
+from inbox.adapters.mysql.resolve import OldSession, Resolver
+from inbox.adapters.mysql.side import AdHoc, Answer, Side, Statement
+from inbox.adapters.mysql.statements import UnitStatements
+from inbox.adapters.mysql.unit import Unit
+from inbox.adapters.mysql.writable import WriteGate
+from inbox.config import DatabaseSettings, check_consumer_name
+from inbox.errors import ConfigurationError, StoreError
+from inbox.tables import InboxTables, TableNames, define_tables, qualified
+
+if TYPE_CHECKING:
+    from inbox.core.delivery import Delivery
+    from inbox.core.event import CloudEvent, Event
+    from inbox.core.records import Attempts, InboxRecord, Resolution
+    from inbox.ports import UnitOfWork
+
+__all__ = ["MySQL", "MySQLStore"]
+
+_log = logging.getLogger(__name__)
+
+_PORT: Final = 3306  # MySQL manual, "TCP/IP Ports"
+_KNOWS: Final = "SELECT 1 FROM {inbox} WHERE consumer_name = %s AND event_id = %s"
+
+
+@dataclass(frozen=True, repr=False)
+class MySQL:
+    """A MySQL or MariaDB database that holds the inbox beside the adopter's own tables.
+
+    ```python
+    Inbox(..., store=MySQL("mysql+aiomysql://app@db/app"))
+    ```
+
+    Making it checks the settings and opens nothing.
+
+    Args:
+        url: SQLAlchemy's, `mysql://` or `mariadb://`, with `+aiomysql` (the default) or `+asyncmy`.
+        settings: lock wait, timeouts, TLS, bounds of the quarantine.
+        tables: what the inbox's tables are called, or the tables themselves where they are part of the adopter's
+            metadata (`Base.inbox_tables`).
+
+    Raises:
+        ConfigurationError: the URL cannot be used.
+    """
+
+    url: str | URL
+    settings: DatabaseSettings = field(default_factory=DatabaseSettings)
+    tables: TableNames | InboxTables = field(default_factory=TableNames)
+
+    def __post_init__(self) -> None:
+        make_engine(self.url, self.settings, deadline=1.0)
+
+    def __repr__(self) -> str:
+        return "MySQL(…)"  # the URL has a password
+
+    def for_consumer(self, name: str, *, concurrency: int, deadline: float) -> MySQLStore:
+        """The store of one consumer; opens nothing. See `inbox.ports.StoreFactory`.
+
+        Args:
+            name: the name duplicates are known under, at most 128 octets.
+            concurrency: units of work at once; as many connections are used, and two more.
+            deadline: seconds one unit may take; the server drops sessions that are silent for a little longer.
+
+        Raises:
+            ConfigurationError: the name is empty or too long.
+        """
+        return MySQLStore(self, check_consumer_name(name), concurrency, deadline)
+
+
+class MySQLStore:
+    """`inbox.ports.Store` for one consumer. Made by `MySQL.for_consumer`.
+
+    Connections: one for each unit at work (the lanes), one for attempts and quarantine, one at a time for questions.
+
+    Args:
+        database: where.
+        consumer: the name duplicates are known under.
+        concurrency: units of work at once.
+        deadline: seconds one unit may take.
+    """
+
+    def __init__(self, database: MySQL, consumer: str, concurrency: int, deadline: float) -> None:
+        settings = database.settings
+        given = database.tables
+        self.tables = given if isinstance(given, InboxTables) else define_tables(MetaData(), given)
+        self._settings = settings
+        self._deadline = deadline
+        self._consumer = consumer
+        self._engine = make_engine(database.url, settings, deadline)
+        self._statements = UnitStatements(
+            inbox=qualified(self.tables.names.inbox, self.tables.database),
+            attempt=qualified(self.tables.names.attempt, self.tables.database),
+        )
+        self.lanes = LanePool(self._open_lane, concurrency)
+        # A statement may wait for a lock, and a connection may have to be opened first.
+        answer = settings.connect_timeout + settings.lock_wait
+        self._side = Side(self._connect, patience=2 * answer)
+        self._adhoc = AdHoc(self._connect)
+        self._attempts = AttemptBook(self._side, AttemptSql(self.tables), consumer.encode())
+        bounds = Bounds(settings.quarantine_rows, settings.quarantine_bytes)
+        self._quarantine = QuarantineBook(
+            self._side, QuarantineSql(self.tables), consumer.encode(), bounds, time.monotonic
+        )
+        self._resolver = Resolver(self._adhoc, self.tables, patience=2 * answer)
+        self._gate = WriteGate(self._adhoc, self.tables, patience=answer)
+
+    def __repr__(self) -> str:
+        return f"<MySQLStore of consumer {self._consumer}>"
+
+    def describe(self) -> dict[str, str]:
+        """See `inbox.ports.Store.describe`."""
+        url = self._engine.url
+        return {
+            "database": f"{url.host or 'localhost'}:{url.port or _PORT}/{url.database or ''}",
+            "driver": url.get_driver_name(),
+            "connections": f"{self.lanes.size} for units, 2 beside them",
+        }
+
+    async def open(self) -> None:
+        """See `inbox.ports.Store.open`."""
+        self.lanes.open()
+        try:
+            lane = await self.lanes.take()
+            self.lanes.give_back(lane, usable=True)
+            await prove_guard(self._engine)
+            findings = await schema.require(self._engine, self.tables)
+        except StoreError as error:
+            raise _unreachable(self._engine.url) from error
+        except DBAPIError as error:
+            raise _unreachable(self._engine.url) from translated(error, "the check of the tables")
+        for finding in findings:
+            _log.warning("%s", finding)
+
+    async def close(self) -> None:
+        """See `inbox.ports.Store.close`."""
+        await self.lanes.close()
+        await self._side.close()
+        await self._engine.dispose()
+
+    async def begin(self) -> Unit:
+        """See `inbox.ports.Store.begin`."""
+        lane = await self.lanes.take()
+        return Unit(lane, self._engine, self._statements, self._settings, self._deadline, self.lanes.give_back)
+
+    async def resolve(self, record: InboxRecord, unit: UnitOfWork) -> Resolution:
+        """See `inbox.ports.Store.resolve`."""
+        return await self._resolver.resolve(record, _session_of(unit))
+
+    async def knows(self, record: InboxRecord) -> bool:
+        """See `inbox.ports.Store.knows`."""
+        sql = _KNOWS.format(inbox=self._statements.inbox)
+        answer = await self._side.run(Statement(sql, (record.consumer.encode(), record.key)))
+        return bool(answer.rows)
+
+    async def start_attempt(self, key: bytes) -> Attempts:
+        """See `inbox.ports.Store.start_attempt`."""
+        return await self._attempts.start(key)
+
+    async def end_attempt(
+        self, key: bytes, *, failed: bool = False, released: bool = False, error: str = ""
+    ) -> Attempts:
+        """See `inbox.ports.Store.end_attempt`."""
+        return await self._attempts.end(key, failed=failed, released=released, error=error)
+
+    async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
+        """See `inbox.ports.Store.quarantine`."""
+        await self._quarantine.store(delivery, event, reason, detail)
+
+    async def wait_writable(self) -> None:
+        """See `inbox.ports.Store.wait_writable`."""
+        await self._gate.wait()
+
+    async def _open_lane(self) -> Lane:
+        return await open_lane(self._engine)
+
+    async def _connect(self) -> _LaneWire:
+        lane = await open_lane(self._engine)
+        try:
+            # Each statement beside the units is a transaction of its own, without a packet for its COMMIT.
+            await lane.driver.own(b"SET autocommit = 1")
+        except BaseException as error:
+            lane.discard()
+            if isinstance(error, Exception):
+                raise translated(error, "opening a connection") from error
+            raise
+        return _LaneWire(lane)
+
+
+class _LaneWire:
+    """A lane that is used statement by statement."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+
+    @property
+    def session_id(self) -> int:
+        return self._lane.session.thread_id
+
+    @property
+    def local_port(self) -> int:
+        return self._lane.session.port
+
+    @property
+    def is_stale(self) -> bool:
+        return self._lane.is_stale
+
+    async def run(self, statement: Statement) -> Answer:
+        driver = self._lane.driver
+        try:
+            if statement.is_query:
+                return Answer(rows=await driver.own_rows(statement.text()))
+            return Answer(affected=await driver.own(statement.text()))
+        except Exception as error:
+            raise translated(error, "a statement beside the units") from error
+
+    def discard(self) -> None:
+        self._lane.discard()
+
+    async def close(self) -> None:
+        await self._lane.close()
+
+
+def _session_of(unit: UnitOfWork) -> OldSession | None:
+    if not isinstance(unit, Unit):
+        return None
+    session = unit.lane.session
+    return OldSession(session.thread_id, session.port)
+
+
+def _unreachable(url: URL) -> ConfigurationError:
+    return ConfigurationError(
+        f"cannot connect to the database at {url.host}:{url.port or _PORT}: check host and port in the URL, that the "
+        "server runs, and that it takes more connections"
+    )
