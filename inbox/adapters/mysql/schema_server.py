@@ -23,7 +23,7 @@ def server_findings(facts: ServerFacts) -> Iterator[Finding]:
             Severity.ERROR,
             "binlog-format",
             None,
-            "The server's binlog_format is STATEMENT: InnoDB refuses every write under READ COMMITTED (error 1665).",
+            "binlog_format is STATEMENT: InnoDB refuses every write under READ COMMITTED (error 1665).",
             ("SET GLOBAL binlog_format = 'ROW'",),
             advice="Set it in the server's configuration as well:",
         )
@@ -52,13 +52,14 @@ def _durability(facts: ServerFacts) -> Iterator[Finding]:
             ("SET GLOBAL innodb_flush_log_at_trx_commit = 1",),
             advice="Set it in the server's configuration as well:",
         )
-    if facts.variables.get("innodb_doublewrite", "ON").upper() in {"OFF", "0"}:
+    doublewrite = facts.variables.get("innodb_doublewrite", "ON").upper()
+    if doublewrite in {"OFF", "0", "DETECT_ONLY"}:
         yield Finding(
             Severity.WARNING,
             "doublewrite",
             None,
-            "innodb_doublewrite is OFF: a page that is half written when the server crashes cannot be repaired, unless "
-            "the file system writes pages whole.",
+            f"innodb_doublewrite is {doublewrite}: a page that is half written when the server crashes cannot be "
+            "repaired, unless the file system writes pages whole.",
             advice="Set innodb_doublewrite = ON in the server's configuration.",
         )
     if facts.variables.get("log_bin", "OFF") in {"ON", "1"} and facts.variables.get("sync_binlog", "1") != "1":
