@@ -31,6 +31,7 @@ class Processes:
         self._lock = threading.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
         self._guardian: subprocess.Popen[bytes] | None = None
+        self._closed = False
 
     def directory(self, name: str) -> Path:
         made = self.home / name
@@ -43,6 +44,8 @@ class Processes:
     ) -> subprocess.Popen[bytes]:
         """Start in the background, in a process group of its own (Ctrl-C reaches only the tests)."""
         with self._lock, log.open("ab") as output:
+            if self._closed:
+                raise ServiceError("this run is ending: nothing is started any more")
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -63,6 +66,9 @@ class Processes:
 
     def close(self) -> None:
         with self._lock:
+            if self._closed:
+                return
+            self._closed = True
             for process in self._started:
                 end(process)
             if self._guardian is not None:

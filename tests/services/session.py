@@ -58,8 +58,12 @@ class Services:
             found["mariadb"] = self._find(SERVICES["mariadb"])
         starting = {name: service for name, service in found.items() if service is not None}
         with ThreadPoolExecutor(max(1, len(starting))) as threads:
-            for _ in threads.map(self._start, starting.values()):
-                pass
+            try:
+                for _ in threads.map(self._start, starting.values()):
+                    pass
+            except BaseException:
+                self.close()  # ends what the other threads wait for
+                raise
         self._running |= starting
         for name in found.keys() - starting.keys():
             self._running[name] = self._running["mariadb"]
