@@ -1,0 +1,1 @@
+"""Runnable programs. Each is run by the tests."""

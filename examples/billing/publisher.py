@@ -1,0 +1,359 @@
+"""Publish genuine job events, signed, to RabbitMQ: what a Fetcher worker sends when a job has ended.
+
+Usage::
+
+    export FETCHER_EXTERNAL_HMAC_KEY=$(python -c "import secrets; print(secrets.token_hex(32))")
+    export BILLING_AMQP_URL=amqp://guest:guest@localhost/
+    python -m examples.billing.publisher --count 100 --duplicates 20 --failed-share 0.1 --rate 50 --seed 7
+
+The consumer needs the same key. Start it first: events are published *mandatory*, and the program stops with exit
+code 1 where no queue is bound to take them. Every publish is awaited until the broker has confirmed it.
+
+Options:
+    --amqp-url      the broker; BILLING_AMQP_URL where it is not given
+    --exchange      durable topic exchange, declared if absent; BILLING_EXCHANGE or fetcher.job.events otherwise
+    --tenant        tenant id (default single-tenant)
+    --count         how many different events (default 10)
+    --duplicates    how many further publishes of events drawn from those, mixed in among them (default 0)
+    --failed-share  share of events that say job.failed, from 0 to 1 (default 0)
+    --rate          publishes a second; 0 publishes as fast as the broker confirms (default 0)
+    --seed          the same seed gives the same events, so a second run is all duplicates (default: at random)
+
+At the end it prints one JSON object: `exchange`, `seed`, `published` (how many publishes), and the event ids of
+`completed`, `failed` and `duplicates` (one entry for each further publish).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import hmac
+import json
+import os
+import random
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+from aio_pika.exceptions import AMQPError, DeliveryError
+
+from inbox.core.cloudevents import encode
+from inbox.core.event import CloudEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aio_pika.abc import AbstractExchange
+
+KEY_VARIABLE = "FETCHER_EXTERNAL_HMAC_KEY"
+URL_VARIABLE = "BILLING_AMQP_URL"
+EXCHANGE_VARIABLE = "BILLING_EXCHANGE"
+
+_IN_FLIGHT = 64
+_ERRORS = (
+    "engine extraction: dial tcp [redacted] connect: connection refused",
+    "open [redacted] connection refused",
+    "lookup [redacted] on [redacted]: no such host",
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has ended, and all that its event says."""
+
+    id: str
+    status: str
+    body: bytes
+
+    @property
+    def routing_key(self) -> str:
+        return f"job.{self.status}"
+
+    @property
+    def event_id(self) -> str:
+        """Made of the job and its end alone, so that every publish of it carries the same id."""
+        return f"fetcher.{self.routing_key}.{self.id}"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Who publishes: where to, for whom, signed with what."""
+
+    exchange: str
+    tenant: str
+    key: bytes
+
+    def message_of(self, job: Job, now: float) -> aio_pika.Message:
+        """The message of one publish of `job` at Unix time `now`: headers, signature, request id are new each time."""
+        timestamp = int(now)
+        signature = sign(
+            self.key,
+            job.body,
+            timestamp=timestamp,
+            tenant=self.tenant,
+            job_id=job.id,
+            exchange=self.exchange,
+            routing_key=job.routing_key,
+        )
+        encoded = encode(self._event_of(job, now), octets=True)
+        headers: dict[str, Any] = {
+            **encoded.headers,
+            "ce-datacontenttype": bytearray(b"application/json"),
+            "X-Tenant-ID": self.tenant,
+            "x-message-signature": signature,
+            "t": str(timestamp),
+            "signature-version": "v1",
+            "X-Request-Id": str(uuid.uuid4()),
+            "x-retry-count": 0,
+        }
+        return aio_pika.Message(
+            encoded.body,
+            headers=headers,
+            content_type=encoded.content_type,
+            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
+        )
+
+    def _event_of(self, job: Job, now: float) -> CloudEvent:
+        return CloudEvent(
+            id=job.event_id,
+            source="//lerian.fetcher/worker",
+            type=f"studio.lerian.{job.routing_key}",
+            time=datetime.fromtimestamp(now, UTC),
+            subject=job.id,
+            datacontenttype="application/json",
+            extensions={
+                "schemaversion": "1.0.0",
+                "resourcetype": "job",
+                "eventtype": job.status,
+                "tenantid": self.tenant,
+            },
+            data=job.body,
+        )
+
+
+def sign(key: bytes, body: bytes, *, timestamp: int, tenant: str, job_id: str, exchange: str, routing_key: str) -> str:
+    """The signature `v1` of a job event.
+
+    Args:
+        key: the external HMAC key, 32 octets.
+        body: the octets that are sent.
+        timestamp: Unix seconds of the publish, as in the header `t`.
+        tenant: as in the header `X-Tenant-ID`; empty where that is not sent.
+        job_id: `jobId` of the body.
+        exchange: of the first publish.
+        routing_key: of the first publish.
+
+    Returns:
+        64 lower-case hex digits.
+    """
+    head = f"{timestamp}\nv1\n{tenant}\n{job_id}\n{exchange}\n{routing_key}\n"
+    return hmac.new(key, head.encode() + body, hashlib.sha256).hexdigest()
+
+
+def json_body(value: object) -> bytes:
+    """`value` as the worker writes JSON: compact, and `<`, `>`, `&` and two line separators escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode()
+
+
+def make_jobs(count: int, failed_share: float, key: bytes, draw: random.Random) -> list[Job]:
+    """`count` jobs that ended, `failed_share` of them in failure (rounded), in the order in which they did.
+
+    Args:
+        count: how many.
+        failed_share: from 0 to 1.
+        key: the external HMAC key, which authenticates a result as well.
+        draw: decides everything that is drawn.
+    """
+    failed = round(count * failed_share)
+    statuses = ["failed"] * failed + ["completed"] * (count - failed)
+    draw.shuffle(statuses)
+    return [_make_job(number, status, key, draw) for number, status in enumerate(statuses)]
+
+
+def _make_job(number: int, status: str, key: bytes, draw: random.Random) -> Job:
+    job_id = _uuid7(1_782_397_200_000 + number, draw)
+    body: dict[str, Any] = {
+        "jobId": job_id,
+        "metadata": {"correlationId": f"c-{number}"},
+        "status": status,
+    }
+    if status == "failed":
+        body["metadata"]["error"] = {"message": draw.choice(_ERRORS)}
+    body["metadata"]["source"] = "plugin_crm"
+    if status == "completed":
+        body |= _completion(job_id, key, draw)
+    return Job(job_id, status, json_body(body))
+
+
+def _completion(job_id: str, key: bytes, draw: random.Random) -> dict[str, Any]:
+    """What a completed job says more. Zero values are left out, as the worker leaves them out.
+
+    The result itself is stored nowhere: its size and its MAC are those of a stand-in.
+    """
+    rows = draw.choice([0, draw.randrange(1, 10), draw.randrange(1_000, 5_000)])
+    mac = hmac.new(key, f"{rows} rows".encode(), hashlib.sha256).hexdigest()
+    result = {
+        "path": f"external-data/{job_id}.json",
+        "sizeBytes": 2 + 40 * rows,
+        "rowCount": rows,
+        "format": "json",
+        "hmac": mac,
+        "integrity": {"algorithm": "HMAC-SHA256", "signature": mac},
+        "protection": {"encrypted": True, "mode": "adapter-managed", "appliedBy": "adapter"},
+    }
+    completion: dict[str, Any] = {
+        "result": {name: value for name, value in result.items() if value != 0},
+        "executionTimeMs": draw.randrange(1, 5_000),
+        "completedAt": f"2026-06-25T14:{draw.randrange(60):02}:{draw.randrange(60):02}.{draw.randrange(1, 10)}-03:00",
+    }
+    return completion
+
+
+def _uuid7(milliseconds: int, draw: random.Random) -> str:
+    """A UUID of version 7 (RFC 9562, 5.7) whose random bits come from `draw`."""
+    value = milliseconds << 80 | 7 << 76 | draw.getrandbits(12) << 64 | 2 << 62 | draw.getrandbits(62)
+    return str(uuid.UUID(int=value))
+
+
+def with_duplicates(jobs: Sequence[Job], duplicates: int, draw: random.Random) -> list[tuple[Job, bool]]:
+    """Every job once, and `duplicates` of them again at some later place.
+
+    Returns:
+        In the order of publishing, each with whether it is a further publish.
+    """
+    order: list[tuple[float, Job, bool]] = [(float(place), job, False) for place, job in enumerate(jobs)]
+    for _ in range(duplicates):
+        first = draw.randrange(len(jobs))
+        order.append((draw.uniform(first, len(jobs)), jobs[first], True))
+    order.sort(key=lambda entry: (entry[0], entry[2]))
+    return [(job, again) for _, job, again in order]
+
+
+async def publish(url: str, worker: Worker, jobs: Sequence[Job], rate: float) -> None:
+    """Publish each of `jobs`, mandatory and confirmed.
+
+    Args:
+        url: of the broker.
+        worker: who publishes.
+        jobs: in this order; confirmations may overtake each other.
+        rate: publishes a second; 0 for no limit.
+
+    Raises:
+        ExceptionGroup: with `DeliveryError` where no queue is bound, or the broker refused a message.
+        OSError, AMQPError: the broker is out of reach or the exchange has other settings.
+    """
+    async with await aio_pika.connect(url) as connection:
+        channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
+        exchange = await channel.declare_exchange(worker.exchange, aio_pika.ExchangeType.TOPIC, durable=True)
+        window = asyncio.Semaphore(_IN_FLIGHT)
+        start = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for number, job in enumerate(jobs):
+                if rate:
+                    await asyncio.sleep(start + number / rate - time.monotonic())
+                await window.acquire()
+                task = group.create_task(_publish_one(exchange, worker, job))
+                task.add_done_callback(lambda _: window.release())
+
+
+async def _publish_one(exchange: AbstractExchange, worker: Worker, job: Job) -> None:
+    await exchange.publish(worker.message_of(job, time.time()), job.routing_key, mandatory=True)
+
+
+def summary_of(exchange: str, seed: int, order: Sequence[tuple[Job, bool]]) -> dict[str, Any]:
+    """What was published, by event id."""
+    first = [job for job, again in order if not again]
+    return {
+        "exchange": exchange,
+        "seed": seed,
+        "published": len(order),
+        "completed": [job.event_id for job in first if job.status == "completed"],
+        "failed": [job.event_id for job in first if job.status == "failed"],
+        "duplicates": [job.event_id for job, again in order if again],
+    }
+
+
+def external_key(text: str) -> bytes:
+    """The key of 64 hex digits in `text`.
+
+    Raises:
+        ValueError: it is none. The message holds nothing of it.
+    """
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != hashlib.sha256().digest_size:
+        raise ValueError(f"{KEY_VARIABLE} must be 64 hex digits")
+    return key
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="publisher", description="Publish genuine job events, signed, to RabbitMQ.")
+    parser.add_argument("--amqp-url", default=os.environ.get(URL_VARIABLE), help=f"default: {URL_VARIABLE}")
+    parser.add_argument("--exchange", default=os.environ.get(EXCHANGE_VARIABLE, "fetcher.job.events"))
+    parser.add_argument("--tenant", default="single-tenant")
+    parser.add_argument("--count", type=int, default=10, help="different events")
+    parser.add_argument("--duplicates", type=int, default=0, help="further publishes of events drawn from those")
+    parser.add_argument("--failed-share", type=float, default=0.0, help="from 0 to 1")
+    parser.add_argument("--rate", type=float, default=0.0, help="publishes a second; 0: no limit")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed gives the same events")
+    arguments = parser.parse_args(words)
+    if not arguments.amqp_url:
+        parser.error(f"--amqp-url or {URL_VARIABLE} must name the broker")
+    if arguments.count < 1 or arguments.duplicates < 0 or arguments.rate < 0 or not 0 <= arguments.failed_share <= 1:
+        parser.error("--count from 1, --duplicates and --rate from 0, --failed-share from 0 to 1")
+    return arguments
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run with command-line `words`.
+
+    Returns:
+        The exit code: 0, or 1 where the key is missing or not every event was published; the reason is on stderr.
+
+    Raises:
+        SystemExit: with 2, for wrong words.
+    """
+    arguments = _arguments(words)
+    try:
+        summary = run(arguments)
+    except* ValueError as errors:
+        reason = str(errors.exceptions[0])
+    except* DeliveryError:
+        reason = f"no queue took an event: bind one to the exchange {arguments.exchange!r} before publishing"
+    except* (OSError, AMQPError) as errors:
+        reason = f"the broker is out of reach or refused: {type(errors.exceptions[0]).__name__}"
+    else:
+        sys.stdout.write(json.dumps(summary, indent=2) + "\n")
+        return 0
+    sys.stderr.write(f"publisher: {reason}\n")
+    return 1
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Make the events, publish them, and say what was published.
+
+    Raises:
+        ValueError: the key is missing or malformed.
+        ExceptionGroup, OSError, AMQPError: as `publish`.
+    """
+    worker = Worker(arguments.exchange, arguments.tenant, external_key(os.environ.get(KEY_VARIABLE, "")))
+    seed = arguments.seed if arguments.seed is not None else random.randrange(2**32)  # noqa: S311 - test data
+    draw = random.Random(seed)  # noqa: S311 - test data
+    jobs = make_jobs(arguments.count, arguments.failed_share, worker.key, draw)
+    order = with_duplicates(jobs, arguments.duplicates, draw)
+    asyncio.run(publish(arguments.amqp_url, worker, [job for job, _ in order], arguments.rate))
+    return summary_of(worker.exchange, seed, order)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
