@@ -138,7 +138,7 @@ def _timestamp_text(name: str, moment: datetime) -> str:
     try:
         return format_timestamp(moment)
     except ValueError as error:
-        raise Undecodable(f"{name}: {error}", code="bad-time") from None
+        raise Undecodable(f"{shown_name(name)} is {error}", code="bad-time") from None
 
 
 def _extension(name: str, value: object) -> str | int | bool:

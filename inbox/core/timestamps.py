@@ -52,8 +52,11 @@ def format_timestamp(moment: datetime) -> str:
         With `Z`, and six fraction digits unless they are all zero.
 
     Raises:
-        ValueError: `moment` is naive: RFC 3339 has no local time.
+        ValueError: `moment` is naive (RFC 3339 has no local time), or outside the years 1 to 9999 in UTC.
     """
-    if moment.tzinfo is None or moment.utcoffset() is None:
-        raise ValueError("the time has no offset")
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    if moment.utcoffset() is None:
+        raise ValueError("a time without an offset")
+    try:
+        return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    except OverflowError:
+        raise ValueError("not a moment of the years 1 to 9999") from None

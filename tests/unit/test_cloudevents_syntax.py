@@ -88,8 +88,13 @@ def test_a_moment_is_written_in_utc() -> None:
 
 
 def test_a_moment_without_a_zone_is_not_written() -> None:
-    with pytest.raises(ValueError, match="no offset"):
+    with pytest.raises(ValueError, match="without an offset"):
         format_timestamp(MOMENT.replace(tzinfo=None))
+
+
+def test_a_moment_outside_the_calendar_in_utc_is_not_written() -> None:
+    with pytest.raises(ValueError, match="years 1 to 9999"):
+        format_timestamp(datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2))))
 
 
 URIS = [
