@@ -101,6 +101,15 @@ class RabbitMQ:
         """Whether there is a link that has not been found lost."""
         return self._current is not None and not self._current.is_lost
 
+    def describe(self) -> dict[str, str]:
+        """Broker, queue and dead letters, a few words each, without user or password."""
+        how = f"{self.settings.queue_type}, declared here" if self.settings.declare else "as it is, checked"
+        return {
+            "broker": f"RabbitMQ at {self._address}{', TLS' if self._address.is_tls else ''}",
+            "queue": f"{self.topology.queue} ({how})",
+            "dead letters": self.topology.dead_letter_queue or "none consumed",
+        }
+
     async def open(self, *, prefetch: int) -> None:
         """Connect, and declare or check the topology; consumes nothing yet.
 
