@@ -1,0 +1,1 @@
+"""A billing service that is paid for finished extraction jobs, once each."""
