@@ -20,7 +20,7 @@ from inbox.adapters.mysql.schema_facts import read_facts
 from inbox.adapters.mysql.schema_findings import Finding, Severity
 from inbox.errors import SchemaError
 from inbox.schema_files import SchemaFile, schema_files
-from inbox.tables import InboxTables, version_rows, view_definition
+from inbox.tables import InboxTables, qualified, version_rows, view_definition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -178,8 +178,16 @@ def _plan(tables: InboxTables, facts: ServerFacts) -> Plan:
     if not pending and not complete:
         # Recorded, and yet a table is gone: the files make it anew and leave the others alone.
         pending = files
-    statements = [statement for file in pending for statement in file.statements]
+    statements = [
+        statement for file in pending for statement in file.statements if not _is_made(statement, tables, facts)
+    ]
     return Plan(tuple(pending), tuple(statements or _view(tables, facts)))
+
+
+def _is_made(statement: str, tables: InboxTables, facts: ServerFacts) -> bool:
+    """Whether it would only answer that its table exists, which the drivers turn into a Python warning."""
+    names = [qualified(table.name, tables.database) for table in tables.all if table.name in facts.tables]
+    return any(statement.startswith(f"CREATE TABLE IF NOT EXISTS {name} ") for name in names)
 
 
 def _view(tables: InboxTables, facts: ServerFacts) -> tuple[str, ...]:

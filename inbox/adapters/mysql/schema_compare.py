@@ -111,7 +111,7 @@ def _view(tables: InboxTables, facts: ServerFacts) -> Iterator[Finding]:
         problem = f"A {found.type.lower()} has the name of the view for people."
         advice = "Give the view another name, or none."
         yield Finding(Severity.WARNING, "not-a-view", name, problem, advice=advice)
-    elif not _shows(found, tables.inbox):
+    elif tables.inbox.name in facts.tables and not _shows(found, tables.inbox):
         problem = "The view for people is not the one of this version; workers do not use it."
         yield Finding(Severity.WARNING, "other-view", name, problem, create)
 

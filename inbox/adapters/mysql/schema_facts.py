@@ -68,9 +68,9 @@ class TableFacts:
 
     name: str
     type: str
-    engine: str | None
-    row_format: str | None
-    collation: str | None
+    engine: str | None = None
+    row_format: str | None = None
+    collation: str | None = None
     columns: Mapping[str, ColumnFacts] = field(default_factory=dict)
     indexes: Sequence[IndexFacts] = ()
     triggers: Sequence[TriggerFacts] = ()
@@ -106,7 +106,7 @@ class ServerFacts:
 
 
 async def read_facts(connection: AsyncConnection, tables: InboxTables) -> ServerFacts:
-    """Ask the server. Only reads; eight small queries.
+    """Ask the server. Only reads; ten small queries.
 
     Raises:
         sqlalchemy.exc.DBAPIError: the connection failed.
@@ -122,7 +122,7 @@ async def read_facts(connection: AsyncConnection, tables: InboxTables) -> Server
     )
     if database is None:
         return facts
-    found = await _Reader(connection, database, _names(tables), variables).read(facts.dialect)
+    found = await _read_tables(connection, database, tables, facts)
     return ServerFacts(
         version=facts.version,
         database=database,
@@ -134,9 +134,19 @@ async def read_facts(connection: AsyncConnection, tables: InboxTables) -> Server
     )
 
 
-def _names(tables: InboxTables) -> list[str]:
-    names = [table.name for table in tables.all]
-    return names if tables.names.view is None else [*names, tables.names.view]
+async def _read_tables(
+    connection: AsyncConnection, database: str, tables: InboxTables, facts: ServerFacts
+) -> dict[str, TableFacts]:
+    """What exists under the names of `tables`, by name; of a view that has lost its table no more than that it is."""
+    names, view = [table.name for table in tables.all], tables.names.view
+    everything = _Reader(connection, database, names if view is None else [*names, view], facts.variables)
+    found = await everything.kinds()
+    detailed = [
+        name for name, kind in found.items() if kind.type != "VIEW" or (name == view and tables.names.inbox in found)
+    ]
+    if not detailed:
+        return found
+    return found | await _Reader(connection, database, detailed, facts.variables).details(found, facts.dialect)
 
 
 async def _non_transactional(connection: AsyncConnection, database: str) -> list[tuple[str, str]]:
@@ -159,7 +169,11 @@ class _Reader:
     names: Sequence[str]
     variables: Mapping[str, str]
 
-    async def read(self, dialect: Dialect) -> dict[str, TableFacts]:
+    async def kinds(self) -> dict[str, TableFacts]:
+        kinds = await self._rows(schema_sql.KINDS)
+        return {name: TableFacts(name, _text(rows[0]["table_type"])) for name, rows in kinds.items()}
+
+    async def details(self, kinds: Mapping[str, TableFacts], dialect: Dialect) -> dict[str, TableFacts]:
         indexes_sql = schema_sql.INDEXES_MYSQL if dialect == "mysql" else schema_sql.INDEXES_MARIADB
         columns = await self._rows(schema_sql.COLUMNS)
         indexes = await self._rows(indexes_sql)
@@ -168,7 +182,7 @@ class _Reader:
         return {
             name: TableFacts(
                 name=name,
-                type=_text(rows[0]["table_type"]),
+                type=kinds[name].type,
                 engine=_optional(rows[0]["engine"]),
                 row_format=_optional(rows[0]["row_format"]),
                 collation=_optional(rows[0]["collation"]),
