@@ -1,1 +1,84 @@
-"""Exactly-once database effects for event consumers on MySQL and MariaDB."""
+"""Exactly-once database effects for event consumers on MySQL and MariaDB.
+
+    from inbox import Event, Inbox, MySQL, RabbitMQ
+
+    inbox = Inbox("billing", store=MySQL(database_url), transport=RabbitMQ(amqp_url, "billing"))
+
+    @inbox.handler("job.completed")
+    async def credit(event: Event, session: AsyncSession) -> None: ...
+
+The names below are the public surface; `docs/guarantees.md` says what they promise.
+"""
+
+from inbox.adapters.mysql.store import MySQL
+from inbox.adapters.rabbitmq.delivery import delivery_from
+from inbox.adapters.rabbitmq.settings import Binding, RabbitMQSettings, TlsSettings
+from inbox.adapters.rabbitmq.transport import RabbitMQ
+from inbox.app import Inbox
+from inbox.config import ConsumerSettings, DatabaseSettings, env
+from inbox.core.delivery import Delivery, Origin
+from inbox.core.event import CloudEvent, Event
+from inbox.core.policy import RetryPolicy
+from inbox.errors import (
+    AlreadyProcessed,
+    CommitUnresolved,
+    ConfigurationError,
+    IdentityConflict,
+    InboxError,
+    NotApplied,
+    NotDone,
+    Refused,
+    Reject,
+    Retry,
+    StartupError,
+    StoreError,
+    TransportError,
+    TryAgain,
+    Unauthentic,
+    UnitMisused,
+)
+from inbox.ports import Probe, Verifier
+from inbox.service import InboxService, handles
+from inbox.tables import InboxTables, InboxTablesMixin, TableNames, define_tables
+
+__all__ = [
+    "AlreadyProcessed",
+    "Binding",
+    "CloudEvent",
+    "CommitUnresolved",
+    "ConfigurationError",
+    "ConsumerSettings",
+    "DatabaseSettings",
+    "Delivery",
+    "Event",
+    "IdentityConflict",
+    "Inbox",
+    "InboxError",
+    "InboxService",
+    "InboxTables",
+    "InboxTablesMixin",
+    "MySQL",
+    "NotApplied",
+    "NotDone",
+    "Origin",
+    "Probe",
+    "RabbitMQ",
+    "RabbitMQSettings",
+    "Refused",
+    "Reject",
+    "Retry",
+    "RetryPolicy",
+    "StartupError",
+    "StoreError",
+    "TableNames",
+    "TlsSettings",
+    "TransportError",
+    "TryAgain",
+    "Unauthentic",
+    "UnitMisused",
+    "Verifier",
+    "define_tables",
+    "delivery_from",
+    "env",
+    "handles",
+]

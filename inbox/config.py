@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 from inbox.core.policy import RetryPolicy
@@ -17,6 +18,22 @@ def require(condition: bool, message: str) -> None:
     """Raise `ConfigurationError(message)` unless `condition` holds."""
     if not condition:
         raise ConfigurationError(message)
+
+
+def env(name: str, default: str | None = None) -> str:
+    """A setting from the environment.
+
+    Args:
+        name: of the variable.
+        default: taken where it is not set; None demands it.
+
+    Raises:
+        ConfigurationError: it is not set, or empty.
+    """
+    value = os.environ.get(name) or default
+    if value is None:
+        raise ConfigurationError(f"set {name} in the environment")
+    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,11 @@ class Passage(Protocol):
         ...
 
     @property
+    def is_ack_lost(self) -> bool:
+        """Whether it was acknowledged in vain: the link that delivered it is gone, and it comes again."""
+        ...
+
+    @property
     def attempts(self) -> Attempts:
         """What is counted against it, as far as this passage has read it."""
         ...

@@ -4,7 +4,6 @@ Settings come from the environment: BILLING_DATABASE_URL, BILLING_AMQP_URL and, 
 the defaults, BILLING_EXCHANGE and BILLING_QUEUE.
 """
 
-import os
 import uuid
 from typing import Any
 
@@ -13,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from examples.billing.models import Account, Entry
-from inbox import Binding, ConsumerSettings, Event, Inbox, InboxService, MySQL, RabbitMQ, Reject, handles
+from inbox import Binding, ConsumerSettings, Event, Inbox, InboxService, MySQL, RabbitMQ, Reject, env, handles
 
 CENTS_PER_JOB = 25
 CENTS_PER_THOUSAND_ROWS = 10
@@ -85,8 +84,8 @@ def make_inbox(database_url: str, amqp_url: str, *, queue: str, exchange: str) -
 def inbox() -> Inbox:
     """The consumer that the environment describes."""
     return make_inbox(
-        os.environ["BILLING_DATABASE_URL"],
-        os.environ["BILLING_AMQP_URL"],
-        queue=os.environ.get("BILLING_QUEUE", "billing"),
-        exchange=os.environ.get("BILLING_EXCHANGE", "fetcher.job.events"),
+        env("BILLING_DATABASE_URL"),
+        env("BILLING_AMQP_URL"),
+        queue=env("BILLING_QUEUE", "billing"),
+        exchange=env("BILLING_EXCHANGE", "fetcher.job.events"),
     )

@@ -83,6 +83,7 @@ class Passage:
     failure: Failure | None = None
     attempts: Attempts = field(default_factory=Attempts)
     disposition: Disposition | None = None
+    is_ack_lost: bool = False
     stuck: asyncio.Task[None] | None = None
 
 
@@ -380,7 +381,7 @@ class Processor:
         return Outcome.DONE
 
     async def _acknowledge(self, passage: Passage) -> Outcome:
-        await self._transport.acknowledge(passage.delivery)
+        passage.is_ack_lost = not await self._transport.acknowledge(passage.delivery)
         return Outcome.DONE
 
     # -------------------------------------------------------- failures in words

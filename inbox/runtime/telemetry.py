@@ -27,12 +27,30 @@ def event_label(passage: Passage) -> str:
     return "-" if passage.event is None else hashlib.sha256(passage.event.record.key).hexdigest()[:12]
 
 
+#: What each step adds to the counts.
+_COUNTED: dict[tuple[Command, Outcome], tuple[str, ...]] = {
+    (Command.COMMIT, Outcome.DONE): ("applied",),
+    (Command.RESOLVE, Outcome.DONE): ("applied", "resolved"),
+    (Command.CLAIM, Outcome.DUPLICATE): ("duplicate",),
+    (Command.QUARANTINE, Outcome.DONE): ("quarantined",),
+    (Command.RELEASE, Outcome.DONE): ("released",),
+    (Command.WAIT, Outcome.AGAIN): ("repeated",),
+}
+
+#: What a person should know.
+_TOLD: dict[tuple[Command, Outcome], str] = {
+    (Command.QUARANTINE, Outcome.DONE): "quarantined",
+    (Command.QUARANTINE, Outcome.FAILED): "could not be quarantined yet",
+    (Command.RESOLVE, Outcome.UNRESOLVED): "commit unresolved",
+}
+
+
 class Telemetry:
     """A probe that counts ends and tells of trouble.
 
     Attributes:
         counts: by outcome: `applied`, `duplicate`, `quarantined`, `released`, `repeated`,
-            `resolved`, `ack_lost`; and `failed` by kind as `failed:<kind>`.
+            `resolved`, `ack_lost`; and what was undone, by kind, as `failed:<kind>`.
     """
 
     def __init__(self) -> None:
@@ -42,38 +60,15 @@ class Telemetry:
         """Nothing to see yet."""
 
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
-        """Count what happened."""
-        match command, outcome:
-            case Command.COMMIT, Outcome.DONE:
-                self.counts["applied"] += 1
-            case Command.RESOLVE, Outcome.DONE:
-                self.counts["applied"] += 1
-                self.counts["resolved"] += 1
-            case Command.CLAIM, Outcome.DUPLICATE:
-                self.counts["duplicate"] += 1
-            case Command.QUARANTINE, Outcome.DONE:
-                self.counts["quarantined"] += 1
-                self._tell(passage, "quarantined")
-            case Command.QUARANTINE, Outcome.FAILED:
-                self._tell(passage, "could not be quarantined yet")
-            case Command.RELEASE, Outcome.DONE:
-                self.counts["released"] += 1
-            case Command.WAIT, Outcome.AGAIN:
-                self.counts["repeated"] += 1
-            case Command.RECORD, _:
-                self._failed(passage)
-            case Command.RESOLVE, Outcome.UNRESOLVED:
-                self._tell(passage, "commit unresolved")
-            case _:
-                pass
-
-    def _failed(self, passage: Passage) -> None:
-        if passage.failure is not None:
+        """Count what happened, and tell of trouble."""
+        self.counts.update(_COUNTED.get((command, outcome), ()))
+        if told := _TOLD.get((command, outcome)):
+            log.warning("%s: %s", told, _facts(passage))
+        if command is Command.ACKNOWLEDGE and passage.is_ack_lost:
+            self.counts["ack_lost"] += 1
+        if command is Command.RECORD and passage.failure is not None:
             self.counts[f"failed:{passage.failure.kind.value}"] += 1
             log.info("undone: %s", _facts(passage))
-
-    def _tell(self, passage: Passage, what: str) -> None:
-        log.warning("%s: %s", what, _facts(passage))
 
 
 def _facts(passage: Passage) -> str:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from inbox.core.crashpoints import CrashPoint, When
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     from inbox.app import Inbox
@@ -111,6 +112,11 @@ class CrashWorker:
         return self._process.pid
 
     @property
+    def sentinel(self) -> int:
+        """Becomes ready when the process ends, for `multiprocessing.connection.wait`."""
+        return self._process.sentinel
+
+    @property
     def exit_code(self) -> int | None:
         """As `multiprocessing.Process.exitcode`: negative is the signal it died of."""
         return self._process.exitcode
@@ -146,6 +152,20 @@ class CrashWorker:
         if self.exit_code != -signal.SIGKILL:
             raise PointNotReachedError(f"worker {self.pid}: exit code {self.exit_code}, reached {self._collect()}")
         self._collect()
+
+    @staticmethod
+    def wait_any_killed(workers: Sequence[CrashWorker], timeout: float = 60.0) -> None:
+        """Return when at least one of `workers` has died of SIGKILL.
+
+        Raises:
+            PointNotReachedError: none had after `timeout` seconds, or one ended otherwise.
+        """
+        multiprocessing.connection.wait([worker.sentinel for worker in workers], timeout)
+        dead = [worker for worker in workers if not worker.is_alive()]
+        if not dead:
+            raise PointNotReachedError(f"none of {len(workers)} workers reached its point within {timeout} s")
+        for worker in dead:
+            worker.wait_killed()
 
     def is_alive(self) -> bool:
         """Whether the process runs."""

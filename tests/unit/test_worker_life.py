@@ -143,6 +143,7 @@ async def test_a_lost_acknowledgement_ends_the_delivery_all_the_same() -> None:
         while engine.probe.commands[-1:] != ["acknowledge"]:
             await asyncio.sleep(0)
     assert engine.store.effects == ["1"]
+    assert engine.inbox.telemetry.counts["ack_lost"] == 1
 
 
 async def test_an_inbox_runs_once() -> None:

@@ -1,0 +1,97 @@
+"""What the kill tests publish, and the one oracle by which they judge."""
+
+import asyncio
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import aio_pika
+
+from inbox.adapters.rabbitmq.publisher import Publisher
+from inbox.testing.crash import CrashWorker
+from tests.crash import app
+from tests.pairs import Pair
+
+#: What is published for each crash point: each kind leads through other commands.
+KINDS = ["apply"] * 6 + ["flaky", "reject", "lose_connection", "lose_commit"]
+
+
+@dataclass
+class World:
+    """One database, one queue, and events whose effects are counted."""
+
+    pair: Pair
+    queue: str
+    exchange: str
+    published: list[tuple[str, str]]
+
+    @property
+    def arguments(self) -> tuple[str, str, str, str]:
+        return (self.pair.database_url, self.pair.amqp_url, self.queue, self.exchange)
+
+    def worker(self, **options: Any) -> CrashWorker:
+        worker = CrashWorker(app.make, self.arguments, **options)
+        worker.start()
+        return worker
+
+    async def publish(self, label: str, kinds: list[str] = KINDS, copies: int = 2) -> None:
+        """Publish `kinds`, each `copies` times under one id."""
+        async with Publisher(self.pair.amqp_url) as publisher:
+            for copy in range(copies):
+                for number, kind in enumerate(kinds):
+                    identifier = f"{label}-{number}"
+                    if copy == 0:
+                        self.published.append((identifier, kind))
+                    await publisher.publish(
+                        b'{"n":1}',
+                        exchange=self.exchange,
+                        routing_key=kind,
+                        headers={
+                            "ce-id": identifier,
+                            "ce-source": "/tests",
+                            "ce-type": kind,
+                            "ce-specversion": "1.0",
+                        },
+                        content_type="application/json",
+                    )
+
+    async def wait_drained(self) -> None:
+        """Return when every event has ended: applied, or in quarantine, and the queue is empty."""
+        async with asyncio.timeout(60):
+            while not self._all_ended() or await self.left_in_queue() > 0:
+                await asyncio.sleep(0.02)
+
+    async def left_in_queue(self) -> int:
+        """Ready messages by the broker's count; with no consumer left, unacknowledged ones are among them."""
+        connection = await aio_pika.connect(self.pair.amqp_url)
+        async with connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue(self.queue, passive=True)
+            return queue.declaration_result.message_count or 0
+
+    def _all_ended(self) -> bool:
+        return self.count("inbox") + self.count("inbox_quarantine") >= len(self.published)
+
+    def count(self, table: str) -> int:
+        (number,) = self.query(f"SELECT COUNT(*) FROM {table}")[0]  # noqa: S608 - a name of ours
+        return int(number)
+
+    def query(self, sql: str) -> tuple[tuple[Any, ...], ...]:
+        with closing(app.connect(self.pair.database_url)) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    async def judge(self) -> None:
+        """One effect, one row, one balance for each distinct event; rejects in quarantine; nothing left over."""
+        applied = {identifier.encode() for identifier, kind in self.published if kind != "reject"}
+        rejected = {identifier.encode() for identifier, kind in self.published if kind == "reject"}
+        effects = [row[0] for row in self.query("SELECT event_id FROM effect")]
+        rows = [row[0] for row in self.query("SELECT event_id FROM inbox")]
+        quarantined = [row[0] for row in self.query("SELECT event_id FROM inbox_quarantine")]
+        assert sorted(effects) == sorted(applied), "effects = distinct events"
+        assert sorted(rows) == sorted(applied), "one inbox row each"
+        assert self.query("SELECT SUM(balance) FROM account")[0][0] == len(applied)
+        assert sorted(quarantined) == sorted(rejected), "one quarantine row each"
+        assert await self.left_in_queue() == 0, "ready + unacknowledged = 0"
+        left = self.query("SELECT attempt_key FROM inbox_attempt WHERE open_since IS NOT NULL")
+        assert not left, "no start is left open"
