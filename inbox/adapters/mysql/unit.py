@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import itertools
+import secrets
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from inbox.adapters.mysql.classify import facts, translated
+from inbox.adapters.mysql.guard import UNIT, Guard
+from inbox.adapters.mysql.lane import kill_session
+from inbox.adapters.mysql.view import View
+from inbox.core.records import Claim, InboxRecord
+from inbox.errors import CommitUnknown, Contended, InboxError, Torn, UnitMisused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-    from inbox.adapters.mysql.engine import Lane
+    from inbox.adapters.mysql.drivers import Rows
+    from inbox.adapters.mysql.lane import Lane
     from inbox.adapters.mysql.statements import UnitStatements
     from inbox.config import DatabaseSettings
     from inbox.core.event import Event
     from inbox.core.handler import Handler
-    from inbox.core.records import Claim, InboxRecord
+
+_DUPLICATE_KEY: Final = 1062
+_NO_SUCH_SAVEPOINT: Final = 1305
+#: Names no procedure can know beforehand; begins as `screen.OWN_SAVEPOINT`.
+_SAVEPOINTS: Final = (f"inbox_{secrets.token_hex(4)}_{number}" for number in itertools.count())
+
+
+class Stage(Enum):
+    """How far a unit is."""
+
+    BEGUN = "begun"
+    CLAIMED = "claimed"
+    FAILED = "failed"
+    APPLIED = "applied"
+    OVER = "over"
 
 
 class Unit:
@@ -24,10 +49,10 @@ class Unit:
         lane: its connection, between two units.
         engine: where a fresh connection for a KILL comes from.
         statements: the framework's own SQL.
-        settings: CALL, pipelining, lock wait.
+        settings: CALL, pipelining.
         deadline: seconds that COMMIT and ROLLBACK may take before they count as unanswered.
-        done: called exactly once, with the lane and whether it may run another unit. Where not, it
-            has been closed. Called on the event loop, must not block or raise.
+        done: called exactly once, with the lane and whether it may run another unit. Where not, it has been closed.
+            Called on the event loop, must not block or raise.
     """
 
     def __init__(
@@ -40,23 +65,213 @@ class Unit:
         done: Callable[[Lane, bool], None],
     ) -> None:
         self.lane = lane
+        self._engine = engine
+        self._sql = statements
+        self._settings = settings
+        self._deadline = deadline
+        self._done = done
+        self._stage = Stage.BEGUN
+        self._consumer = ""
+        self._savepoint: str | None = None
+        self._view = View(lane)
 
+    # -------------------------------------------------------------- the claim
     async def claim(self, record: InboxRecord) -> Claim:
         """See `inbox.ports.UnitOfWork.claim`."""
-        raise NotImplementedError
+        self._expect(Stage.BEGUN)
+        self._consumer = record.consumer
+        try:
+            await self.lane.driver.own(self._sql.insert(record))
+            if self._settings.allow_call:
+                self._savepoint = next(_SAVEPOINTS)
+                await self.lane.driver.own(f"SAVEPOINT {self._savepoint}".encode())
+        except Exception as error:
+            # Only the insert can meet a duplicate key; its table has no other unique key.
+            if facts(error)[0] == _DUPLICATE_KEY:
+                return await self._recognise(record)
+            raise translated(error, "claiming the event") from error
+        self._stage = Stage.CLAIMED
+        return Claim.NEW
 
+    async def _recognise(self, record: InboxRecord) -> Claim:
+        """Read what is stored under the id, and end the transaction: its failed insert left a shared lock."""
+        rows: Rows | Exception = [(None, None)]
+        failure: Exception | None = None
+        try:
+            if record.fingerprint is None:
+                await self.lane.driver.own(b"ROLLBACK")
+            else:
+                rows, failure = await self.lane.driver.own_pair(
+                    self._sql.fingerprint(record), b"ROLLBACK", pipelined=self._settings.pipelined_duplicates
+                )
+        except Exception as error:
+            raise translated(error, "ending a duplicate's transaction") from error
+        if isinstance(rows, Exception) or failure is not None:
+            error = rows if isinstance(rows, Exception) else failure
+            assert error is not None  # noqa: S101 - one of the two is
+            raise translated(error, "reading a duplicate's fingerprint") from error
+        if not rows:
+            raise Contended("the row of a duplicate vanished before it could be read")
+        self._give_back(True)
+        return Claim.CONFLICT if record.contradicts(*rows[0]) else Claim.DUPLICATE
+
+    # -------------------------------------------------------------- the handler
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
         """See `inbox.ports.UnitOfWork.apply`."""
-        raise NotImplementedError
+        self._expect(Stage.CLAIMED)
+        self._stage = Stage.FAILED
+        guard = self.lane.driver.guard
+        task = asyncio.current_task()
+        cancelled_before = task.cancelling() if task is not None else 0
+        carried = UNIT.set(guard.start(handler.name))
+        try:
+            await self._view.call(handler, event, prepared)
+            await self._look_after(guard)
+            cancelled = task is not None and task.cancelling() > cancelled_before
+            _judge_return(guard, handler.name, cancelled=cancelled)
+        except BaseException as error:
+            cancelled = task is not None and task.cancelling() > cancelled_before
+            _judge_exception(guard, handler.name, error, cancelled=cancelled)
+        finally:
+            UNIT.reset(carried)
+            guard.stop()
+        self._stage = Stage.APPLIED
+
+    async def _look_after(self, guard: Guard) -> None:
+        """See what the handler left on its connection, and doom the unit where it cannot go on from there."""
+        if self.lane.driver.is_busy:
+            guard.tripped = True
+            guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
+        elif guard.doom is None:
+            await self.lane.driver.drain()
+        if not self.lane.is_whole:
+            guard.tripped = True
+            guard.undo("closed the unit's connection")
 
     async def forget(self, key: bytes) -> None:
         """See `inbox.ports.UnitOfWork.forget`."""
-        raise NotImplementedError
+        self._expect(Stage.CLAIMED, Stage.APPLIED)
+        try:
+            await self.lane.driver.own(self._sql.forget(self._consumer, key))
+        except Exception as error:
+            self._stage = Stage.FAILED
+            raise translated(error, "deleting the attempt counts") from error
 
+    # -------------------------------------------------------------- the end
     async def commit(self) -> None:
         """See `inbox.ports.UnitOfWork.commit`."""
-        raise NotImplementedError
+        self._expect(Stage.CLAIMED, Stage.APPLIED)
+        self._stage = Stage.OVER
+        await _to_its_end(self._commit())
+
+    async def _commit(self) -> None:
+        try:
+            async with asyncio.timeout(self._deadline):
+                if self._savepoint is not None:
+                    await self._release(self._savepoint)
+                await self.lane.driver.own(b"COMMIT")
+        except BaseException as error:
+            # Closed before anybody asks what became of it: an open session could still be committing.
+            self._throw_away()
+            if isinstance(error, InboxError) or not isinstance(error, Exception):
+                raise
+            raise CommitUnknown("COMMIT was not confirmed", code=facts(error)[0] or None) from error
+        await self._put_back()
+
+    async def _release(self, savepoint: str) -> None:
+        """Release the savepoint that was set behind the claim: where it is gone, so is the transaction it was in.
+
+        It is answered before COMMIT is sent: together they would commit what comes after a procedure's own COMMIT.
+        """
+        try:
+            await self.lane.driver.own(f"RELEASE SAVEPOINT {savepoint}".encode())
+        except Exception as error:
+            if facts(error)[0] == _NO_SUCH_SAVEPOINT:
+                raise Torn("a stored procedure ended the unit's transaction from inside", code=1305) from error
+            raise
 
     async def rollback(self) -> None:
         """See `inbox.ports.UnitOfWork.rollback`."""
-        raise NotImplementedError
+        self._expect(Stage.BEGUN, Stage.CLAIMED, Stage.FAILED, Stage.APPLIED)
+        self._stage = Stage.OVER
+        await _to_its_end(self._rollback())
+
+    async def _rollback(self) -> None:
+        driver = self.lane.driver
+        try:
+            if driver.is_open and not driver.is_busy and not driver.is_doubtful:
+                async with asyncio.timeout(self._deadline):
+                    await driver.own(b"ROLLBACK")
+                await self._put_back()
+                return
+        except Exception:  # noqa: BLE001, S110 - whatever it was, the connection is thrown away
+            pass
+        # What the server still does for the old session holds the claim's lock against the next run.
+        at_work = driver.is_busy or driver.is_doubtful
+        self.lane.discard()
+        try:
+            if at_work:
+                await kill_session(self._engine, self.lane.session)
+        finally:
+            self._throw_away()
+
+    async def _put_back(self) -> None:
+        """Give the lane back after an answered COMMIT or ROLLBACK; close it where a next unit could see this one."""
+        reusable = self._view.end() and self.lane.driver.guard.leaves_nothing and self.lane.driver.is_open
+        if not reusable:
+            await self.lane.close()
+        self._give_back(reusable)
+
+    def _throw_away(self) -> None:
+        self.lane.discard()
+        self._view.end()
+        self._give_back(False)
+
+    def _give_back(self, reusable: bool) -> None:
+        self._stage = Stage.OVER
+        self._done(self.lane, reusable)
+
+    def _expect(self, *stages: Stage) -> None:
+        if self._stage not in stages:
+            raise RuntimeError(f"a unit that is {self._stage.value} cannot do this")
+
+
+# ------------------------------------------------------------------ verdicts
+def _judge_return(guard: Guard, handler: str, *, cancelled: bool) -> None:
+    """The handler returned: whether it may be committed."""
+    if guard.doom is not None:
+        raise guard.doom.error(handler)
+    if cancelled:
+        raise UnitMisused("swallowed its cancellation: let asyncio.CancelledError pass", handler=handler)
+
+
+def _judge_exception(guard: Guard, handler: str, error: BaseException, *, cancelled: bool) -> NoReturn:
+    """The handler raised: what is to be said about it.
+
+    A cancellation goes on as it is. What the server did to the unit counts more than what the handler made of it, and so
+    does a command that was refused. Otherwise the handler's own exception says most.
+    """
+    if not isinstance(error, Exception | asyncio.CancelledError) or (
+        isinstance(error, asyncio.CancelledError) and cancelled
+    ):
+        raise error
+    doom = guard.doom
+    if doom is not None and not (doom.mild or (isinstance(error, UnitMisused) and doom.kind is UnitMisused)):
+        raise doom.error(handler) from error
+    if isinstance(error, asyncio.CancelledError):
+        raise UnitMisused("raised CancelledError, though nobody cancelled it", handler=handler) from error
+    raise error
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Let `work` end whatever happens to the caller; a cancellation goes on afterwards."""
+    task = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation from (None if task.cancelled() else task.exception())
+    task.result()

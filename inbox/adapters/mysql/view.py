@@ -1,0 +1,84 @@
+"""What a handler sees of its unit: one of three faces of the same transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from inbox.adapters.mysql.session import UnitSession
+from inbox.core.handler import Face
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import Connection
+
+    from inbox.adapters.mysql.lane import Lane
+    from inbox.core.event import Event
+    from inbox.core.handler import Handler
+
+
+class View:
+    """The face that one handler gets, for the time it runs.
+
+    Args:
+        lane: the unit's connection.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._session: UnitSession | None = None
+
+    async def call(self, handler: Handler, event: Event, prepared: object) -> None:
+        """Run the handler and finish what it left unfinished: pending changes, open savepoints.
+
+        Each way into SQLAlchemy's asyncio layer costs a greenlet, so nothing is finished that needs none.
+
+        Raises:
+            Exception: the handler's, or the flush's.
+        """
+        # Costs no packet: the transaction began with the claim, and MySQL needs no BEGIN without autocommit.
+        self._lane.sync.begin()
+        if handler.face is Face.SESSION:
+            await self._with_session(handler, event, prepared)
+        elif handler.face is Face.CONNECTION:
+            await self._with_connection(handler, event, prepared)
+        else:
+            await self._lane.connection.run_sync(self._with_sync_session, handler, event, prepared)
+
+    async def _with_session(self, handler: Handler, event: Event, prepared: object) -> None:
+        connection = self._lane.connection
+        session = AsyncSession(connection, sync_session_class=UnitSession, **self._settings())
+        inner = session.sync_session
+        assert isinstance(inner, UnitSession)  # noqa: S101 - for the type checker: we named the class
+        self._session = inner
+        await handler.function(*handler.arguments(event, session, prepared))
+        if inner.has_leftovers:
+            await session.run_sync(lambda _: inner.finish())
+
+    async def _with_connection(self, handler: Handler, event: Event, prepared: object) -> None:
+        connection = self._lane.connection
+        await handler.function(*handler.arguments(event, connection, prepared))
+        while (nested := connection.get_nested_transaction()) is not None:
+            await nested.commit()
+
+    def _with_sync_session(self, connection: Connection, handler: Handler, event: Event, prepared: object) -> None:
+        self._session = UnitSession(connection, **self._settings())
+        handler.function(*handler.arguments(event, self._session, prepared))
+        if self._session.has_leftovers:
+            self._session.finish()
+
+    def _settings(self) -> dict[str, Any]:
+        # Attributes stay readable after `commit()`, which ends nothing; expired ones would be read again from the
+        # database, which an AsyncSession cannot do on attribute access (SQLAlchemy manual, "Preventing Implicit IO").
+        return {"guard": self._lane.driver.guard, "expire_on_commit": False}
+
+    def end(self) -> bool:
+        """The transaction is over on the server: end SQLAlchemy's idea of it too, without a packet.
+
+        Returns:
+            Whether the next unit finds the connection as this one did.
+        """
+        clean = self._lane.leave_transaction()
+        if self._session is not None:
+            self._session.end()
+        return clean
