@@ -3,9 +3,11 @@
 from contextlib import closing
 
 import pytest
+from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from inbox.adapters.mysql.schema import apply
+from inbox.tables import define_tables
 from tests.crash import app
 from tests.crash.world import World
 from tests.pairs import Pair
@@ -14,9 +16,10 @@ from tests.pairs import Pair
 @pytest.fixture
 async def world(pair: Pair) -> World:
     engine = create_async_engine(pair.database_url)
-    async with engine.connect() as connection:
-        await apply(connection)
-    await engine.dispose()
+    try:
+        await apply(engine, define_tables(MetaData()))
+    finally:
+        await engine.dispose()
     with closing(app.connect(pair.database_url)) as connection, connection.cursor() as cursor:
         for statement in app.TABLES:
             cursor.execute(statement)
