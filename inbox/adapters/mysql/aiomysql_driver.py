@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import aiomysql
-from pymysql.connections import MysqlPacket
+from aiomysql.connection import MysqlPacket
 from pymysql.constants import CLIENT
 
 from inbox.adapters.mysql.drivers import GuardedConnection

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from asyncmy.connection import Connection
+import asyncmy.connection
 from asyncmy.constants import CLIENT
 from asyncmy.protocol import MysqlPacket
 
 from inbox.adapters.mysql.drivers import GuardedConnection
 from inbox.errors import TlsError
 
+# Its stubs leave out the private names that the guard stands on.
+_Connection: Any = asyncmy.connection.Connection
 
-class AsyncmyConnection(GuardedConnection, Connection):
+
+class AsyncmyConnection(GuardedConnection, _Connection):  # type: ignore[misc]
     """See `GuardedConnection`."""
 
     @property

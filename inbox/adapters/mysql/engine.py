@@ -116,8 +116,8 @@ def make_engine(url: str | URL, settings: DatabaseSettings, deadline: float) -> 
 def _let_rollbacks_be_noted(engine: AsyncEngine) -> None:
     """Answer SQLAlchemy's rollbacks on a guarded connection at once: no packet, and no greenlet to send it from.
 
-    `do_rollback` is the dialect's documented hook. With it SQLAlchemy's own transaction objects can be closed at the end
-    of a unit from ordinary code.
+    `do_rollback` is the dialect's documented hook. With it SQLAlchemy's own transaction objects can be closed at the
+    end of a unit from ordinary code.
     """
     dialect: Any = engine.sync_engine.dialect
     send = dialect.do_rollback
@@ -150,8 +150,8 @@ def _complain_of_tls(error: Exception) -> None:
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
             raise TlsError(
-                f"TLS with the database failed ({cause.reason or 'handshake'}): its certificate must be for the host in "
-                "the URL and from the authority in DatabaseSettings(tls_ca=…)"
+                f"TLS with the database failed ({cause.reason or 'handshake'}): its certificate must be for the host "
+                "in the URL and from the authority in DatabaseSettings(tls_ca=…)"
             ) from error
         cause = cause.__cause__ or cause.__context__
 
@@ -161,4 +161,3 @@ async def _require_cipher(connection: GuardedConnection) -> None:
     rows = await connection.own_rows(b"SHOW SESSION STATUS LIKE 'Ssl_cipher'")
     if not rows or not rows[0][1]:
         raise TlsError("TLS was asked for and the connection is in plain text: enable TLS at the server, or tls=False")
-

@@ -7,7 +7,6 @@ it, whether or not the handler swallows what it was told.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -299,8 +298,3 @@ class Guard:
             "a task that outlived its handler used the unit's connection: await it in the handler",
             handler=caller.handler,
         )
-
-
-def was_cancelled(task: asyncio.Task[object] | None, before: int) -> bool:
-    """Whether `task` was asked to stop since `task.cancelling()` was `before`, and did not take it back."""
-    return task is not None and task.cancelling() > before

@@ -51,7 +51,7 @@ async def _prove(lane: Lane, guard: Guard, token: UnitToken) -> None:
         ("a COMMIT through SQLAlchemy", lambda: lane.connection.exec_driver_sql("COMMIT")),
         ("a COMMIT by the driver's cursor", lambda: _by_cursor(lane, "COMMIT")),
         ("the driver's commit()", lambda: lane.connection.run_sync(_driver_commit)),
-        ("a statement of a late task", lambda: _late(lane, token)),
+        ("a statement of a late task", lambda: _late(lane)),
     ):
         guard.doom, guard.token = None, token
         await _require_refusal(what, attempt)
@@ -99,7 +99,7 @@ def _driver_commit(connection: Any) -> None:
     connection.connection.dbapi_connection.commit()
 
 
-async def _late(lane: Lane, token: UnitToken) -> None:
+async def _late(lane: Lane) -> None:
     """As a task that was started by a unit which has ended since."""
     lane.driver.guard.token = None
     await asyncio.create_task(_by_cursor(lane, "DO 1"))

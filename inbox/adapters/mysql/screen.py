@@ -19,9 +19,7 @@ ALLOWED: Final = frozenset(
 #: Only these may stand behind an opening parenthesis.
 _QUERIES: Final = frozenset({b"SELECT", b"WITH", b"VALUES", b"TABLE"})
 
-_BLANKS: Final = re.compile(
-    rb"(?:[\t-\r ]+|#[^\n\0]*\n|--(?=[\x01-\x20\x7f])[^\n\0]*\n|/\*(?!!|[Mm]!)(?s:.*?)\*/)*"
-)
+_BLANKS: Final = re.compile(rb"(?:[\t-\r ]+|#[^\n\0]*\n|--(?=[\x01-\x20\x7f])[^\n\0]*\n|/\*(?!!|[Mm]!)(?s:.*?)\*/)*")
 _KEYWORD: Final = re.compile(rb"[A-Za-z]+(?![0-9A-Za-z_$\x80-\xff])")
 
 _NAME: Final = rb"(?:[0-9A-Za-z_$\x80-\xff]+|`[^`\0]+`)"
@@ -62,12 +60,12 @@ _TRACES: Final = re.compile(rb":=|\bINTO\s*@|\b(?:GET_LOCK|SERVICE_GET_(?:READ|W
 
 _ENDS: Final = frozenset(b"COMMIT ROLLBACK BEGIN START XA".split())
 _COMMITS: Final = frozenset(
-    b"ALTER ANALYZE CACHE CHANGE CHECK CREATE DROP FLUSH GRANT IMPORT INSTALL LOAD LOCK OPTIMIZE PURGE RENAME REPAIR RESET "
-    b"REVOKE STOP TRUNCATE UNINSTALL UNLOCK".split()
+    b"ALTER ANALYZE CACHE CHANGE CHECK CREATE DROP FLUSH GRANT IMPORT INSTALL LOAD LOCK OPTIMIZE PURGE RENAME REPAIR "
+    b"RESET REVOKE STOP TRUNCATE UNINSTALL UNLOCK".split()
 )
 _OTHERS: Final = frozenset(
-    b"BINLOG CALL CASE CLONE DEALLOCATE DECLARE EXECUTE FOR GET HANDLER HELP IF KILL LOOP PREPARE RELEASE REPEAT RESIGNAL "
-    b"RESTART SAVEPOINT SET SHUTDOWN SIGNAL USE WHILE".split()
+    b"BINLOG CALL CASE CLONE DEALLOCATE DECLARE EXECUTE FOR GET HANDLER HELP IF KILL LOOP PREPARE RELEASE REPEAT "
+    b"RESIGNAL RESTART SAVEPOINT SET SHUTDOWN SIGNAL USE WHILE".split()
 )
 
 

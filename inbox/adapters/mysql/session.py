@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
@@ -22,8 +22,8 @@ class UnitSession(Session):
     """A session inside a unit of work. The unit commits when the handler returns, and undoes when it raises.
 
     `commit()` flushes. `begin()` is a block that flushes at its end. `begin_nested()` is a real savepoint.
-    `rollback()`, `close()` followed by more work, and a flush that fails outside of `begin_nested()` doom the unit: it is
-    undone, whatever the handler returns.
+    `rollback()`, `close()` followed by more work, and a flush that fails outside of `begin_nested()` doom the unit: it
+    is undone, whatever the handler returns.
 
     Args:
         bind: the unit's connection, in its transaction.
@@ -142,7 +142,7 @@ class FlushingBlock:
         if self.is_active:
             self.rollback()
 
-    def __enter__(self) -> FlushingBlock:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

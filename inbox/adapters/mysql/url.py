@@ -58,8 +58,8 @@ def _check_query(url: URL) -> None:
     unknown = sorted(set(url.query) - _QUERY)
     if unknown:
         raise ConfigurationError(
-            f"the database URL has parameters that cannot be taken: {', '.join(unknown)}. Time-outs and TLS are set with "
-            "DatabaseSettings(connect_timeout=…, tls=True, tls_ca=…)"
+            f"the database URL has parameters that cannot be taken: {', '.join(unknown)}. Time-outs and TLS are set "
+            "with DatabaseSettings(connect_timeout=…, tls=True, tls_ca=…)"
         )
     if url.query.get("charset", "utf8mb4") != "utf8mb4":
-        raise ConfigurationError("the database URL asks for another charset than utf8mb4, in which statements are checked")
+        raise ConfigurationError("the database URL asks for another charset than utf8mb4, which the guard reads")
