@@ -177,7 +177,7 @@ class AmqpFraming:
 
 def is_commit(command: bytes) -> bool:
     """Whether a MySQL command is the text COMMIT, in any case, alone in its packet."""
-    return command[:1] == b"\x03" and command[1:].strip().rstrip(b";").upper() == b"COMMIT"
+    return command[:1] == b"\x03" and command[1:].strip(b" \t\r\n;").upper() == b"COMMIT"
 
 
 def begins_with(keyword: str) -> Callable[[bytes], bool]:

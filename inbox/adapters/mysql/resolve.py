@@ -19,9 +19,11 @@ from inbox.errors import InboxError, StoreError
 from inbox.tables import InboxTables, qualified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable
 
-__all__ = ["OldSession", "Resolver", "may_kill"]
+    from inbox.adapters.mysql.engine import ServerSession
+
+__all__ = ["Resolver"]
 
 _PROBE: Final = """\
 SELECT fingerprint, fingerprint_scheme
@@ -29,12 +31,7 @@ SELECT fingerprint, fingerprint_scheme
  WHERE consumer_name = %s AND event_id = %s
    FOR UPDATE"""
 
-# MySQL's tables about sessions moved between versions and may be off; this form is on every server, and without the
-# PROCESS privilege it shows the user's own sessions, which are the ones it is about.
-_PROCESSES: Final = "SHOW PROCESSLIST"
-
 _LOCK_WAIT: Final = 1205
-_NO_SUCH_SESSION: Final = 1094
 
 
 def _repeated() -> AsyncRetrying:
@@ -48,33 +45,22 @@ def _repeated() -> AsyncRetrying:
 
 
 @dataclass(frozen=True, slots=True)
-class OldSession:
-    """The session whose COMMIT was not answered.
-
-    Attributes:
-        session_id: the server's number for it.
-        local_port: the port at our end of its connection; 0 over a UNIX socket.
-    """
-
-    session_id: int
-    local_port: int
-
-
-@dataclass(frozen=True, slots=True)
 class Resolver:
     """Answers what became of a commit.
 
     Args:
         adhoc: where connections for the question come from.
+        kill: ends a session that is proved to be ours; says whether it is gone.
         tables: whose inbox to ask.
         patience: seconds that an answer may take in all, waiting for a connection included.
     """
 
     adhoc: AdHoc
+    kill: Callable[[ServerSession], Awaitable[bool]]
     tables: InboxTables
     patience: float
 
-    async def resolve(self, record: InboxRecord, old: OldSession | None) -> Resolution:
+    async def resolve(self, record: InboxRecord, old: ServerSession | None) -> Resolution:
         """What became of the commit of `record`. Never raises, but for cancellation.
 
         Args:
@@ -96,9 +82,9 @@ class Resolver:
             pass
         return Resolution.UNRESOLVED
 
-    async def _ask(self, wire: Wire, record: InboxRecord, old: OldSession | None) -> Resolution:
+    async def _ask(self, wire: Wire, record: InboxRecord, old: ServerSession | None) -> Resolution:
         found = await self._probe(wire, record)
-        if found is Resolution.UNRESOLVED and old is not None and await _kill(wire, old):
+        if found is Resolution.UNRESOLVED and old is not None and await self.kill(old):
             found = await self._probe(wire, record)
         return found
 
@@ -113,42 +99,3 @@ class Resolver:
         if not answer.rows or record.contradicts(*answer.rows[0]):
             return Resolution.ABSENT
         return Resolution.COMMITTED
-
-
-def may_kill(processes: Iterable[Mapping[str, object]], old: OldSession, asking: OldSession) -> bool:
-    """Whether the process list proves that a session is the one that we have lost.
-
-    The number alone proves nothing: behind a proxy, or after a fail-over, it may be a stranger's. So the list must
-    show the old session with our host and the port that our old connection had. What the server calls our host (a
-    number, or a name that it looked up) is read from the session that asks, which must itself be shown with the port
-    at our end: it is not where addresses are translated on the way.
-
-    Args:
-        processes: `Id` and `Host` of each session, as `SHOW PROCESSLIST` names them.
-        old: the lost session.
-        asking: the session that asked.
-    """
-    shown = {int(str(row["Id"])): str(row["Host"]) for row in processes}
-    our_host, asking_port = _address(shown.get(asking.session_id, ""))
-    old_host, old_port = _address(shown.get(old.session_id, ""))
-    is_direct = asking_port != 0 and asking_port == asking.local_port
-    return is_direct and old_host == our_host and old_port != 0 and old_port == old.local_port
-
-
-def _address(shown: str) -> tuple[str, int]:
-    """Host and port of `host:port`; the port is 0 where there is none."""
-    host, _, port = shown.rpartition(":")
-    return host, int(port) if port.isdigit() else 0
-
-
-async def _kill(wire: Wire, old: OldSession) -> bool:
-    """End `old` where it is proved to be ours; whether it is gone, or on its way."""
-    answer = await wire.run(Statement(_PROCESSES))
-    processes = [dict(zip(("Id", "User", "Host"), row, strict=False)) for row in answer.rows]
-    if not may_kill(processes, old, OldSession(wire.session_id, wire.local_port)):
-        return False
-    try:
-        await wire.run(Statement(f"KILL {old.session_id:d}"))
-    except StoreError as error:
-        return error.code == _NO_SUCH_SESSION
-    return True

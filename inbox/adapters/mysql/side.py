@@ -65,16 +65,6 @@ class Wire(Protocol):
     """One plain connection in autocommit and READ COMMITTED, with the short lock wait."""
 
     @property
-    def session_id(self) -> int:
-        """The server's number for the session."""
-        ...
-
-    @property
-    def local_port(self) -> int:
-        """The port at our end; 0 over a UNIX socket."""
-        ...
-
-    @property
     def is_stale(self) -> bool:
         """Whether it was idle for so long that the server may have closed it."""
         ...

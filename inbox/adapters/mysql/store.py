@@ -14,10 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from inbox.adapters.mysql import schema
 from inbox.adapters.mysql.attempts import AttemptBook, AttemptSql
 from inbox.adapters.mysql.classify import translated
-from inbox.adapters.mysql.engine import Lane, make_engine, open_lane, prove_guard
+from inbox.adapters.mysql.engine import Lane, ServerSession, kill_session, make_engine, open_lane, prove_guard
 from inbox.adapters.mysql.lanes import LanePool
 from inbox.adapters.mysql.quarantine import Bounds, QuarantineBook, QuarantineSql
-from inbox.adapters.mysql.resolve import OldSession, Resolver
+from inbox.adapters.mysql.resolve import Resolver
 from inbox.adapters.mysql.side import AdHoc, Answer, Side, Statement
 from inbox.adapters.mysql.statements import UnitStatements
 from inbox.adapters.mysql.unit import Unit
@@ -118,7 +118,7 @@ class MySQLStore:
         self._quarantine = QuarantineBook(
             self._side, QuarantineSql(self.tables), consumer.encode(), bounds, time.monotonic
         )
-        self._resolver = Resolver(self._adhoc, self.tables, patience=2 * answer)
+        self._resolver = Resolver(self._adhoc, self._kill, self.tables, patience=2 * answer)
         self._gate = WriteGate(self._adhoc, self.tables, patience=answer)
 
     def __repr__(self) -> str:
@@ -161,7 +161,8 @@ class MySQLStore:
 
     async def resolve(self, record: InboxRecord, unit: UnitOfWork) -> Resolution:
         """See `inbox.ports.Store.resolve`."""
-        return await self._resolver.resolve(record, _session_of(unit))
+        session = unit.lane.session if isinstance(unit, Unit) else None
+        return await self._resolver.resolve(record, session)
 
     async def knows(self, record: InboxRecord) -> bool:
         """See `inbox.ports.Store.knows`."""
@@ -190,6 +191,9 @@ class MySQLStore:
     async def _open_lane(self) -> Lane:
         return await open_lane(self._engine)
 
+    async def _kill(self, session: ServerSession) -> bool:
+        return await kill_session(self._engine, session, self._settings.connect_timeout)
+
     async def _connect(self) -> _LaneWire:
         lane = await open_lane(self._engine)
         try:
@@ -210,14 +214,6 @@ class _LaneWire:
         self._lane = lane
 
     @property
-    def session_id(self) -> int:
-        return self._lane.session.thread_id
-
-    @property
-    def local_port(self) -> int:
-        return self._lane.session.port
-
-    @property
     def is_stale(self) -> bool:
         return self._lane.is_stale
 
@@ -235,13 +231,6 @@ class _LaneWire:
 
     async def close(self) -> None:
         await self._lane.close()
-
-
-def _session_of(unit: UnitOfWork) -> OldSession | None:
-    if not isinstance(unit, Unit):
-        return None
-    session = unit.lane.session
-    return OldSession(session.thread_id, session.port)
 
 
 def _unreachable(url: URL) -> ConfigurationError:
