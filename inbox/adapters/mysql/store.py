@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from inbox.adapters.mysql.statements import UnitStatements
 from inbox.adapters.mysql.unit import Unit
 from inbox.adapters.mysql.writable import WriteGate
 from inbox.config import DatabaseSettings, check_consumer_name
-from inbox.errors import ConfigurationError, StoreError
+from inbox.errors import ConfigurationError, StartupError, StoreError, StoreUnavailable
 from inbox.tables import InboxTables, TableNames, define_tables, qualified
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ __all__ = ["MySQL", "MySQLStore"]
 _log = logging.getLogger(__name__)
 
 _PORT: Final = 3306  # MySQL manual, "TCP/IP Ports"
+#: Seconds in which a start has to be through with its questions.
+_START_PATIENCE: Final = 120.0
 _KNOWS: Final = "SELECT 1 FROM {inbox} WHERE consumer_name = %s AND event_id = %s"
 
 
@@ -75,7 +78,7 @@ class MySQL:
 
         Args:
             name: the name duplicates are known under, at most 128 octets.
-            concurrency: units of work at once; as many connections are used, and two more.
+            concurrency: units of work at once; as many connections are used, and one beside them.
             deadline: seconds one unit may take; the server drops sessions that are silent for a little longer.
 
         Raises:
@@ -87,7 +90,8 @@ class MySQL:
 class MySQLStore:
     """`inbox.ports.Store` for one consumer. Made by `MySQL.for_consumer`.
 
-    Connections: one for each unit at work (the lanes), one for attempts and quarantine, one at a time for questions.
+    Connections: one for each unit at work (the lanes), one for attempts and quarantine; after trouble, for moments, one
+    that asks what became of commits and one that asks whether writes are taken.
 
     Args:
         database: where.
@@ -101,6 +105,7 @@ class MySQLStore:
         given = database.tables
         self.tables = given if isinstance(given, InboxTables) else define_tables(MetaData(), given)
         self._settings = settings
+        self._is_open = False
         self._deadline = deadline
         self._consumer = consumer
         self._engine = make_engine(database.url, settings, deadline)
@@ -112,14 +117,13 @@ class MySQLStore:
         # A statement may wait for a lock, and a connection may have to be opened first.
         answer = settings.connect_timeout + settings.lock_wait
         self._side = Side(self._connect, patience=2 * answer)
-        self._adhoc = AdHoc(self._connect)
         self._attempts = AttemptBook(self._side, AttemptSql(self.tables), consumer.encode())
         bounds = Bounds(settings.quarantine_rows, settings.quarantine_bytes)
         self._quarantine = QuarantineBook(
             self._side, QuarantineSql(self.tables), consumer.encode(), bounds, time.monotonic
         )
-        self._resolver = Resolver(self._adhoc, self._kill, self.tables, patience=2 * answer)
-        self._gate = WriteGate(self._adhoc, self.tables, patience=answer)
+        self._resolver = Resolver(AdHoc(self._connect), self._kill, self.tables, patience=2 * answer)
+        self._gate = WriteGate(AdHoc(self._connect), self.tables, patience=answer)
 
     def __repr__(self) -> str:
         return f"<MySQLStore of consumer {self._consumer}>"
@@ -130,23 +134,28 @@ class MySQLStore:
         return {
             "database": f"{url.host or 'localhost'}:{url.port or _PORT}/{url.database or ''}",
             "driver": url.get_driver_name(),
-            "connections": f"{self.lanes.size} for units, 2 beside them",
+            "connections": f"{self.lanes.size} for units, 1 beside them, and short ones after trouble",
         }
 
     async def open(self) -> None:
         """See `inbox.ports.Store.open`."""
         self.lanes.open()
         try:
-            lane = await self.lanes.take()
-            self.lanes.give_back(lane, usable=True)
-            await prove_guard(self._engine)
-            findings = await schema.require(self._engine, self.tables)
-        except StoreError as error:
+            async with asyncio.timeout(_START_PATIENCE):
+                findings = await self._checked()
+        except (StoreError, TimeoutError) as error:
             raise _unreachable(self._engine.url) from error
         except DBAPIError as error:
             raise _unreachable(self._engine.url) from translated(error, "the check of the tables")
+        self._is_open = True
         for finding in findings:
             _log.warning("%s", finding)
+
+    async def _checked(self) -> list[schema.Finding]:
+        lane = await self.lanes.take()
+        self.lanes.give_back(lane, usable=True)
+        await prove_guard(self._engine)
+        return await schema.require(self._engine, self.tables)
 
     async def close(self) -> None:
         """See `inbox.ports.Store.close`."""
@@ -189,13 +198,20 @@ class MySQLStore:
         await self._gate.wait()
 
     async def _open_lane(self) -> Lane:
-        return await open_lane(self._engine)
+        try:
+            return await open_lane(self._engine)
+        except StartupError as error:
+            if not self._is_open:
+                raise
+            # A password or certificate that was changed under a running worker: whoever did it can mend it.
+            _log.warning("%s", error)
+            raise StoreUnavailable("the database does not let us in any more") from error
 
     async def _kill(self, session: ServerSession) -> bool:
         return await kill_session(self._engine, session, self._settings.connect_timeout)
 
     async def _connect(self) -> _LaneWire:
-        lane = await open_lane(self._engine)
+        lane = await self._open_lane()
         try:
             # Each statement beside the units is a transaction of its own, without a packet for its COMMIT.
             await lane.driver.own(b"SET autocommit = 1")
