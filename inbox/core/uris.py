@@ -14,17 +14,9 @@ _QUERY = rf"(?:[{_UNRESERVED_OR_SUB_DELIMS}:@/?]|{_ESCAPED})*+"
 _HIERARCHY = rf"(?:{_AUTHORITY}|(?!//)){_PATH}(?:\?{_QUERY})?(?:\#{_QUERY})?"
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*+:"
 
-# 4.2: "A path segment that contains a colon character [...] cannot be used as the first segment of a
-# relative-path reference, as it would be mistaken for a scheme name."
-_REFERENCE = re.compile(rf"(?:{_SCHEME}|(?![^/?#]*:)){_HIERARCHY}")
 _URI = re.compile(rf"{_SCHEME}{_HIERARCHY}")
 
 
 def is_uri(text: str) -> bool:
     """Whether `text` is a URI with a scheme (RFC 3986, 3); a fragment may follow."""
     return _URI.fullmatch(text) is not None
-
-
-def is_uri_reference(text: str) -> bool:
-    """Whether `text` is a URI reference (RFC 3986, 4.1). The empty text is one, too."""
-    return _REFERENCE.fullmatch(text) is not None

@@ -161,7 +161,7 @@ def test_an_empty_payload_counts_as_none(mode: Mode) -> None:
         replace(EVENT, id=""),
         replace(EVENT, id="secret\n"),
         replace(EVENT, id="secret\ud800"),
-        replace(EVENT, source="se cret"),
+        replace(EVENT, source="secret\n"),
         replace(EVENT, type=""),
         replace(EVENT, specversion="0.3"),
         replace(EVENT, subject=""),
