@@ -7,11 +7,11 @@ PYTHON ?= python3
 VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
-SOURCES := inbox tests
+SOURCES := inbox tests examples
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: check format test test-lowest test-newest services clean
+.PHONY: check demo format test test-lowest test-newest services clean
 
 ## Format, lint, types, unit and architecture tests; under a minute.
 check: $(VENV)/.made
@@ -36,6 +36,10 @@ test-newest: $(VENV)/.made
 format: $(VENV)/.made
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+
+## Kill a worker again and again under load, and count what it did: servers, tables and events included.
+demo: $(VENV)/.made
+	$(BIN)/python -m examples.billing.demo
 
 ## Start both pairs of servers, print their DSNs, and stop them at Ctrl-C.
 services: $(VENV)/.made

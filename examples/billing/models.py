@@ -4,13 +4,12 @@ python -m examples.billing.models      creates them in BILLING_DATABASE_URL
 """
 
 import asyncio
-import os
 
 from sqlalchemy import BigInteger, ForeignKey, String, Uuid
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from inbox import define_tables
+from inbox import define_tables, env
 
 
 class Base(DeclarativeBase):
@@ -50,4 +49,4 @@ async def create(url: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(create(os.environ["BILLING_DATABASE_URL"]))
+    asyncio.run(create(env("BILLING_DATABASE_URL")))

@@ -76,18 +76,15 @@ def _run_one(target: str, *, quiet: bool) -> Exit:
         log.error("not started: %s", error)  # noqa: TRY400 - one line that names the fix, no traceback
         return Exit.NOT_STARTED
 
-    def started() -> None:
-        log.info("consuming")
-
     if not quiet:
         print_summary(inbox, 1)
-    code = run_worker(inbox, started=started)
+    code = run_worker(inbox)
     counts = " ".join(f"{name}={number}" for name, number in sorted(inbox.telemetry.counts.items()))
     log.info("ended: %s", counts or "nothing came")
     return code
 
 
-def _worker(number: int, target: str, log_level: str) -> None:
+def _worker(target: str, log_level: str) -> None:
     """Body of a spawned process."""
     configure_logging(log_level)
     sys.exit(_run_one(target, quiet=True))

@@ -90,7 +90,7 @@ class Supervisor:
             if slot.process is None and slot.restart_at <= now:
                 context = multiprocessing.get_context("spawn")
                 slot.process = context.Process(
-                    target=self._target, args=(slot.number, *self._arguments), name=f"inbox worker {slot.number}"
+                    target=self._target, args=self._arguments, name=f"inbox worker {slot.number}"
                 )
                 slot.process.start()
                 slot.started_at = now
