@@ -336,9 +336,10 @@ class Link:
         finally:
             for task in (*pumps, cut):
                 task.cancel()
-            await asyncio.gather(*pumps, cut, return_exceptions=True)
+            # Before anything is waited for: this may be cancelled too.
             self.cut(Cut.FIN)
             self.ended.set()
+            await asyncio.gather(*pumps, cut, return_exceptions=True)
 
     async def _to_server(self) -> None:
         with contextlib.suppress(ConnectionError):
@@ -509,18 +510,30 @@ class FaultProxy:
         if self._delay:
             await asyncio.sleep(self._delay)
 
+    async def _connect(self) -> _Side | None:
+        connecting = asyncio.ensure_future(asyncio.open_connection(self.host, self.server_port))
+        try:
+            return _Side(*await asyncio.shield(connecting))
+        except OSError:
+            return None
+        except asyncio.CancelledError:
+            # Cancelled at the moment it is made, a connection would belong to nobody.
+            with contextlib.suppress(OSError):
+                _Side(*await connecting).end(Cut.FIN)
+            raise
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # No coroutine: Python 3.11's streams report one that is cancelled as an unhandled error.
-        task = asyncio.ensure_future(self._serve(_Side(reader, writer)))
+        client = _Side(reader, writer)
+        task = asyncio.ensure_future(self._serve(client))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Also where it was cancelled before it began.
+        task.add_done_callback(lambda _: client.end(Cut.FIN))
 
     async def _serve(self, client: _Side) -> None:
         self.traffic.connections += 1
-        try:
-            server = None if self._refusing else _Side(*await asyncio.open_connection(self.host, self.server_port))
-        except OSError:
-            server = None
+        server = None if self._refusing else await self._connect()
         if server is None:
             client.end(Cut.RESET)
             return
