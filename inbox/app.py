@@ -132,7 +132,8 @@ class Inbox:
             StopTimeout: a handler did not come back within the shutdown's patience.
         """
         consumer = self._make_consumer()
-        await consumer.open()
+        if not await consumer.open():
+            return
         if started is not None:
             started()
         await consumer.run()

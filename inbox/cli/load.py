@@ -28,7 +28,7 @@ def load_inbox(target: str) -> Inbox:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # a module that theirs imports: the traceback is what they need
         raise ConfigurationError(
             f"no module {module_name!r} here or on the path; run from your project's root"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -30,7 +31,7 @@ def run(
     """Consume until SIGTERM or SIGINT; running units are finished first.
 
     Exit codes: 0 stopped as asked; 1 the broker or database stayed away past the patience;
-    2 not started: configuration, schema or topology, with one line that names the fix;
+    2 not started: configuration, schema, topology, or a server that is not there, with one line that names the fix;
     3 stopped hard, because a handler did not come back.
     """
     configure_logging(log_level)
@@ -69,7 +70,7 @@ def print_summary(inbox: Inbox, workers: int) -> None:
     Console(stderr=True).print(table)
 
 
-def _run_one(target: str, *, quiet: bool) -> Exit:
+def _run_one(target: str, *, quiet: bool, consuming: Callable[[], None] | None = None) -> Exit:
     try:
         inbox = load_inbox(target)
     except StartupError as error:
@@ -78,13 +79,13 @@ def _run_one(target: str, *, quiet: bool) -> Exit:
 
     if not quiet:
         print_summary(inbox, 1)
-    code = run_worker(inbox)
+    code = run_worker(inbox, started=consuming)
     counts = " ".join(f"{name}={number}" for name, number in sorted(inbox.telemetry.counts.items()))
     log.info("ended: %s", counts or "nothing came")
     return code
 
 
-def _worker(target: str, log_level: str) -> None:
+def _worker(consuming: Callable[[], None], target: str, log_level: str) -> None:
     """Body of a spawned process."""
     configure_logging(log_level)
-    sys.exit(_run_one(target, quiet=True))
+    sys.exit(_run_one(target, quiet=True, consuming=consuming))

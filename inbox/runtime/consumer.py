@@ -65,19 +65,35 @@ class Consumer:
             probes=probes,
         )
 
-    async def open(self) -> None:
+    async def open(self) -> bool:
         """Connect to both sides and check them, before anything is consumed.
+
+        Returns:
+            False where `stop` was called meanwhile; everything is closed then.
 
         Raises:
             StartupError: with one message that names the fix.
             TransportError, StoreError: a peer cannot be reached.
         """
+        opening = asyncio.create_task(self._open(), name="opening")
+        stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
+        is_open = False
         try:
-            await self._store.open()
-            await self._transport.open(prefetch=self._settings.effective_prefetch)
-        except BaseException:
-            await self._close()
-            raise
+            await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                opening.result()
+                is_open = True
+        finally:
+            opening.cancel()
+            stopping.cancel()
+            await asyncio.wait({opening, stopping})
+            if not is_open:
+                await self._close()
+        return is_open
+
+    async def _open(self) -> None:
+        await self._store.open()
+        await self._transport.open(prefetch=self._settings.effective_prefetch)
 
     async def run(self) -> None:
         """Consume until `stop`.

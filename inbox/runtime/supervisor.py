@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import multiprocessing.connection
+import os
 import signal
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ from inbox.runtime.worker import Exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
     from types import FrameType
 
@@ -27,6 +30,7 @@ _FINAL = frozenset({Exit.STOPPED, Exit.NOT_STARTED, Exit.FAILED})
 class _Slot:
     number: int
     process: SpawnProcess | None = None
+    told: Connection | None = None
     started_at: float = 0.0
     restart_at: float = 0.0
     deaths: int = field(default=0)
@@ -35,10 +39,12 @@ class _Slot:
 class Supervisor:
     """Keeps `count` processes of `target` running.
 
-    Spawned, never forked: a fork would share the parent's sockets and threads.
+    Spawned, never forked: a fork would share the parent's sockets and threads. The first one has to
+    consume before the others are started, so that what is wrong with the configuration is said once.
 
     Args:
-        target: a module's function; called with `arguments` in each process, exits with an `Exit`.
+        target: a module's function; called in each process with a function that says that it
+            consumes, and `arguments`; exits with an `Exit`.
         arguments: must be picklable.
         count: how many.
         patience: seconds the processes get to stop before they are killed.
@@ -60,6 +66,7 @@ class Supervisor:
         self._patience = patience
         self._max_delay = max_delay
         self._stopping = False
+        self._is_proven = False
         self._result = Exit.STOPPED
 
     def run(self) -> Exit:
@@ -86,19 +93,35 @@ class Supervisor:
 
     def _start_due(self) -> None:
         now = time.monotonic()
-        for slot in self._slots:
+        for slot in self._slots if self._is_proven else self._slots[:1]:
             if slot.process is None and slot.restart_at <= now:
-                context = multiprocessing.get_context("spawn")
-                slot.process = context.Process(
-                    target=self._target, args=self._arguments, name=f"inbox worker {slot.number}"
-                )
-                slot.process.start()
+                self._start(slot)
                 slot.started_at = now
 
+    def _start(self, slot: _Slot) -> None:
+        context = multiprocessing.get_context("spawn")
+        slot.told, telling = context.Pipe(duplex=False)
+        slot.process = context.Process(
+            target=_run, args=(self._target, telling, self._arguments), name=f"inbox worker {slot.number}"
+        )
+        # Inherited: Ctrl-C reaches the whole group, and must not interrupt a worker that is still importing.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            slot.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        telling.close()
+
     def _wait(self) -> None:
-        """Sleep until a process ends, a restart is due, or a signal comes (seen within half a second)."""
+        """Sleep until a process ends or consumes, a restart is due, or a signal comes (seen within half a second)."""
         sentinels = [slot.process.sentinel for slot in self._slots if slot.process is not None]
-        multiprocessing.connection.wait(sentinels, timeout=0.5)
+        telling = [slot.told for slot in self._slots if slot.told is not None]
+        multiprocessing.connection.wait([*sentinels, *telling], timeout=0.5)
+        for slot in self._slots:
+            if slot.told is not None and slot.told.poll():
+                self._is_proven = self._is_proven or _has_spoken(slot.told)
+                slot.told.close()
+                slot.told = None
 
     def _collect(self) -> None:
         for slot in self._slots:
@@ -131,6 +154,32 @@ class Supervisor:
                 self._result = Exit.STOPPED_HARD
             elif process.exitcode in (Exit.STOPPED_HARD, Exit.FAILED, Exit.NOT_STARTED):
                 self._result = max(self._result, Exit(process.exitcode))
+
+
+def _run(target: Callable[..., None], telling: Connection, arguments: tuple[object, ...]) -> None:
+    """Body of a process."""
+    threading.Thread(target=_stop_with_supervisor, name="supervisor", daemon=True).start()
+
+    def consuming() -> None:
+        telling.send_bytes(b"consuming")
+        telling.close()
+
+    target(consuming, *arguments)
+
+
+def _stop_with_supervisor() -> None:
+    """Stop in an orderly way when the supervisor has died: nobody else would ever stop this process."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None:
+        supervisor.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _has_spoken(told: Connection) -> bool:
+    try:
+        return bool(told.recv_bytes())
+    except EOFError:
+        return False
 
 
 def _how(code: int) -> str:

@@ -10,7 +10,7 @@ import threading
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from inbox.errors import InboxError, StartupError
+from inbox.errors import InboxError
 from inbox.runtime.consumer import StopTimeout
 
 if TYPE_CHECKING:
@@ -46,21 +46,28 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
     Returns:
         How it ended; whatever was wrong has been logged in one line.
     """
+    has_started = threading.Event()
+
+    def on_start() -> None:
+        has_started.set()
+        if started is not None:
+            started()
+
     try:
-        asyncio.run(_run(inbox, started))
-    except StartupError as error:
-        log.error("not started: %s", error)  # noqa: TRY400 - one line that names the fix, no traceback
-        return Exit.NOT_STARTED
+        asyncio.run(_run(inbox, on_start))
     except StopTimeout as error:
-        log.error("%s", error)  # noqa: TRY400 - as above
+        log.error("%s", error)  # noqa: TRY400 - one line, no traceback
         _exit_now(Exit.STOPPED_HARD)
     except InboxError as error:
+        if not has_started.is_set():
+            log.error("not started: %s", error)  # noqa: TRY400 - as above, and it names the fix
+            return Exit.NOT_STARTED
         log.error("%s", error)  # noqa: TRY400 - as above
         return Exit.FAILED
     return Exit.STOPPED
 
 
-async def _run(inbox: Inbox, started: Callable[[], None] | None) -> None:
+async def _run(inbox: Inbox, started: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     patience = inbox.settings.shutdown_patience + inbox.settings.cancel_patience + 5
 
@@ -70,6 +77,7 @@ async def _run(inbox: Inbox, started: Callable[[], None] | None) -> None:
         loop.call_soon_threadsafe(inbox.stop)
 
     before = {number: signal.signal(number, on_signal) for number in _STOP_SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # a supervisor blocks what would come too early
     try:
         await inbox.run(started=started)
     except StopTimeout as error:
