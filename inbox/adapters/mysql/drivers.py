@@ -201,7 +201,7 @@ class GuardedConnection(_Driver):
         return rows
 
     async def drain(self) -> None:
-        """Read what the handler left unread of its last answer, so that errors in it are seen before COMMIT.
+        """Read what was left unread of the last answer, so that errors in it are seen.
 
         Raises:
             Exception: the driver's errors; they have doomed the unit where they must.
@@ -261,6 +261,8 @@ class GuardedConnection(_Driver):
         self.guard.admit(command, sql, busy=self._reading > 0, plain_backslashes=plain)
         self._sending += 1
         try:
+            # As the drivers do with a stream that was left half-read, without their warning.
+            await self.drain()
             await super()._execute_command(command, sql)
         except BaseException as error:
             self._failed(error)
