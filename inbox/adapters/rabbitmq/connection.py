@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import aio_pika
 from aiormq.exceptions import (
@@ -25,7 +25,7 @@ from inbox.errors import ConfigurationError, TransportError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from aio_pika.abc import AbstractConnection
     from aiormq.abc import AbstractChannel, DeliveredMessage
@@ -33,9 +33,13 @@ if TYPE_CHECKING:
     from inbox.adapters.rabbitmq.settings import Address, RabbitMQSettings
     from inbox.ports import Sink
 
+T = TypeVar("T")
+
 #: Seconds between looks at whether the broker has taken the consumer away. Older client libraries
 #: forget a consumer that the broker cancelled without telling anyone.
 _CONSUMER_CHECK = 0.5
+
+_TURNS_AFTER_CLOSE = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +51,25 @@ class Receipt:
 
     def __repr__(self) -> str:
         return f"<Receipt {self.tag}>"
+
+
+async def apart(work: Coroutine[Any, Any, T]) -> T:
+    """Do `work`, calls of the client library, in a task of its own.
+
+    When a connection is lost the library throws `CancelledError` into whoever waits for an
+    answer. In a task of its own that cannot be taken for a cancellation of ours.
+
+    Raises:
+        TransportError: the library cancelled it: the connection was lost.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        task.cancel()
+    if task.cancelled():
+        raise TransportError("the connection was lost before the broker answered")
+    return task.result()
 
 
 async def connect(address: Address, settings: RabbitMQSettings, context: ssl.SSLContext | None) -> AbstractConnection:
@@ -65,7 +88,7 @@ async def connect(address: Address, settings: RabbitMQSettings, context: ssl.SSL
     url = URL(address.url).with_query(heartbeat=str(settings.heartbeat), name=settings.connection_name)
     try:
         async with asyncio.timeout(settings.connect_timeout):
-            return await aio_pika.connect(url, ssl_context=context)
+            return await apart(aio_pika.connect(url, ssl_context=context))
     except Exception as error:
         raise _translated(error, address) from error
 
@@ -82,6 +105,17 @@ def _translated(error: Exception, address: Address) -> Exception:
             f"the broker at {address} refuses the virtual host: it must exist, and the user must have permissions in it"
         )
     return TransportError(f"the broker at {address} cannot be reached")
+
+
+async def hang_up(connection: AbstractConnection) -> None:
+    """Close, and let the client library's last tasks end.
+
+    It starts them a turn or two of the loop after its `close` returned; a loop that ends at once
+    would report them as destroyed while pending.
+    """
+    await connection.close()
+    for _ in range(_TURNS_AFTER_CLOSE):
+        await asyncio.sleep(0)
 
 
 class Generation:
@@ -106,6 +140,11 @@ class Generation:
     def is_lost(self) -> bool:
         """Whether it was found to be gone."""
         return self._is_lost.is_set()
+
+    @property
+    def is_consuming(self) -> bool:
+        """Whether every consumer asked for was started, and the connection is not lost."""
+        return bool(self._consumers) and not self.is_lost and all(consumer.is_started for consumer in self._consumers)
 
     @property
     def has_delivered(self) -> bool:
@@ -172,7 +211,7 @@ class Generation:
                 # the connection would overtake them.
                 await consumer.close()
         self._end()
-        await self._connection.close()
+        await hang_up(self._connection)
 
     def _on_close(self, *_: Any) -> None:
         self._end()
@@ -220,6 +259,11 @@ class Consumer:
         self.has_delivered = False
 
     @property
+    def is_started(self) -> bool:
+        """Whether the broker answered to `basic.consume`."""
+        return self._tag is not None
+
+    @property
     def is_alive(self) -> bool:
         """Whether the broker still knows the consumer, as far as the client library was told."""
         consumers = self._channel.consumers  # type: ignore[attr-defined]  # public, though not in the abstract class
@@ -249,7 +293,7 @@ class Consumer:
         if self._settler is None or self._tag is None:
             return
         with suppress(Exception):
-            await self._channel.basic_cancel(self._tag, timeout=timeout)
+            await apart(self._channel.basic_cancel(self._tag, timeout=timeout))
         for tag in self._held:
             self._settler.release(tag)
         self._held.clear()

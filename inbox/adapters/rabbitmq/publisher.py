@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aio_pika import DeliveryMode, Message
 from aio_pika.exceptions import DeliveryError
 
-from inbox.adapters.rabbitmq.connection import connect
+from inbox.adapters.rabbitmq.connection import apart, connect, hang_up
 from inbox.adapters.rabbitmq.settings import RabbitMQSettings, parse_address
 from inbox.adapters.rabbitmq.tls import make_context
 from inbox.errors import TransportError
@@ -52,14 +52,15 @@ class Publisher:
         context = make_context(self._settings.tls) if self._address.is_tls else None
         self._connection = await connect(self._address, self._settings, context)
         # Without `on_return_raises` a returned message is no error to the client library.
-        self._channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+        self._channel = self._connection.channel(publisher_confirms=True, on_return_raises=True)
+        await apart(self._channel.initialize())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._connection is not None:
-            await self._connection.close()
+            await hang_up(self._connection)
 
     async def publish(
         self,
@@ -96,7 +97,7 @@ class Publisher:
         )
         try:
             async with asyncio.timeout(self._settings.confirm_timeout):
-                await target.publish(message, routing_key, mandatory=True)
+                await apart(target.publish(message, routing_key, mandatory=True))
         except DeliveryError as error:
             raise TransportError("no queue took the message, or the broker refused it: is the queue bound?") from error
         except Exception as error:

@@ -101,6 +101,11 @@ class RabbitMQ:
         """Whether there is a link that has not been found lost."""
         return self._current is not None and not self._current.is_lost
 
+    @property
+    def is_consuming(self) -> bool:
+        """Whether the broker has been asked for deliveries and nothing was lost since: readiness."""
+        return self._current is not None and self._current.is_consuming
+
     def describe(self) -> dict[str, str]:
         """Broker, queue and dead letters, a few words each, without user or password."""
         how = f"{self.settings.queue_type}, declared here" if self.settings.declare else "as it is, checked"
@@ -203,14 +208,18 @@ class RabbitMQ:
 
         Raises:
             Stopped: `stop` was called first.
+            TransportError: the connection was lost while it waited for an answer.
         """
         running = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if running.done():
-                return running.result()
-            raise Stopped
+            if not running.done():
+                raise Stopped
+            if running.cancelled():
+                # Not by us: the client library does it to whoever waits for an answer on a lost connection.
+                raise TransportError("the connection was lost before the broker answered")
+            return running.result()
         finally:
             for task in (running, stopping):
                 task.cancel()
