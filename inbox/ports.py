@@ -35,9 +35,9 @@ class Verifier(Protocol):
 class UnitOfWork(Protocol):
     """One transaction on one connection: the claim, the handler's statements, the commit.
 
-    Used by one task at a time, in this order: `claim`, `apply`, `commit` or `rollback`. After
-    `commit`, after `rollback`, and after a claim that was not NEW, it is over and its connection
-    returned; anything more raises `RuntimeError`.
+    Used by one task at a time, in this order: `claim`, `apply` or `session`, `commit` or `rollback`.
+    After `commit`, whether it raised or not, after `rollback`, and after a claim that was not NEW, it
+    is over and its connection returned; anything more raises `RuntimeError`.
     """
 
     async def claim(self, record: InboxRecord) -> Claim:

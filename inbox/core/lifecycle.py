@@ -110,7 +110,8 @@ TRANSITIONS: dict[tuple[State, Outcome], State] = {
     (State.STARTED, Outcome.DONE): State.APPLIED,
     (State.STARTED, Outcome.FAILED): State.BROKEN,
     (State.APPLIED, Outcome.DONE): State.COMMITTED,
-    (State.APPLIED, Outcome.FAILED): State.BROKEN,
+    # After COMMIT a unit is over, however it ended: there is nothing left to roll back.
+    (State.APPLIED, Outcome.FAILED): State.UNDONE,
     (State.APPLIED, Outcome.UNKNOWN): State.COMMIT_UNKNOWN,
     # Never acknowledge on an unknown commit: only a row that was found is one that exists.
     (State.COMMIT_UNKNOWN, Outcome.DONE): State.COMMITTED,

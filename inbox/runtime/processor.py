@@ -77,6 +77,7 @@ class Passage:
     prepared: object = None
     is_prepared: bool = False
     unit: UnitOfWork | None = None
+    committing: UnitOfWork | None = None
     unit_ends_at: float = 0.0
     start_noted: bool = False
     tries: int = 1
@@ -279,20 +280,19 @@ class Processor:
         return Outcome.DONE
 
     async def _commit(self, passage: Passage) -> Outcome:
-        unit = _open(passage)
+        passage.committing, passage.unit = _open(passage), None
         try:
-            await unit.commit()
+            await passage.committing.commit()
         except CommitUnknown:
             return Outcome.UNKNOWN
         except Torn as error:
             return self._fail(passage, error)
-        passage.unit = None
         return Outcome.DONE
 
     async def _resolve(self, passage: Passage) -> Outcome:
         event, _ = _known(passage)
-        resolution = await self._store.resolve(event.record, _open(passage))
-        passage.unit = None
+        assert passage.committing is not None  # noqa: S101 - the table: only COMMIT leads here
+        resolution = await self._store.resolve(event.record, passage.committing)
         if resolution is Resolution.COMMITTED:
             return Outcome.DONE
         if resolution is Resolution.ABSENT:

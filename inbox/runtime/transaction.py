@@ -13,6 +13,7 @@ from inbox.errors import (
     IdentityConflict,
     NotApplied,
     StoreError,
+    Torn,
     TryAgain,
 )
 
@@ -42,6 +43,7 @@ async def transaction(store: Store, event: Event) -> AsyncIterator[AsyncSession]
         TryAgain: contention or a lost connection; everything was undone.
         NotApplied: the connection was lost in COMMIT, and the commit did not take place.
         CommitUnresolved: the connection was lost in COMMIT, and nobody can say yet.
+        Torn: a stored procedure ended the transaction from inside (only with `allow_call`): what it committed stays.
         UnitMisused: the block did what would have split the unit; everything was undone.
         Exception: whatever the block raised; everything was undone.
     """
@@ -50,12 +52,12 @@ async def transaction(store: Store, event: Event) -> AsyncIterator[AsyncSession]
     try:
         async with unit.session() as session:
             yield session
-        try:
-            await unit.commit()
-        except CommitUnknown as error:
-            is_over = True
-            await _resolved(store, event, unit, error)
-        is_over = True
+        is_over = True  # whatever becomes of it: a unit cannot be rolled back after COMMIT
+        await unit.commit()
+    except CommitUnknown as error:
+        await _resolved(store, event, unit, error)
+    except Torn:
+        raise
     except StoreError as error:
         raise TryAgain("the unit was undone") from error
     finally:

@@ -70,10 +70,11 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
 async def _run(inbox: Inbox, started: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     patience = inbox.settings.shutdown_patience + inbox.settings.cancel_patience + 5
+    timers: list[threading.Timer] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what `signal` calls it with
         # Not `loop.add_signal_handler`: it would wait for a handler that blocks the loop.
-        _exit_after(patience)
+        timers.append(_exit_after(patience))
         loop.call_soon_threadsafe(inbox.stop)
 
     before = {number: signal.signal(number, on_signal) for number in _STOP_SIGNALS}
@@ -85,15 +86,18 @@ async def _run(inbox: Inbox, started: Callable[[], None]) -> None:
         log.error("%s", error)  # noqa: TRY400 - one line, no traceback
         _exit_now(Exit.STOPPED_HARD)
     finally:
+        for timer in timers:
+            timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _exit_after(seconds: float) -> None:
+def _exit_after(seconds: float) -> threading.Timer:
     """End the process hard unless it has ended by then, whatever its event loop does."""
     timer = threading.Timer(seconds, _exit_blocked)
     timer.daemon = True
     timer.start()
+    return timer
 
 
 def _exit_blocked() -> None:

@@ -30,6 +30,7 @@ class MemoryUnit:
     record: InboxRecord | None = None
     effects: list[object] = field(default_factory=list)
     forgotten: list[bytes] = field(default_factory=list)
+    is_over: bool = False
 
     def write(self, effect: object) -> None:
         """Add a business effect."""
@@ -37,6 +38,7 @@ class MemoryUnit:
 
     async def claim(self, record: InboxRecord) -> Claim:
         """As `ports.UnitOfWork.claim`."""
+        self._expect_open()
         self.store.fault("claim")
         lock = self.store.locks.setdefault(record.key, asyncio.Lock())
         await lock.acquire()
@@ -45,6 +47,7 @@ class MemoryUnit:
             self.record = record
             return Claim.NEW
         lock.release()
+        self.is_over = True
         return Claim.CONFLICT if record.contradicts(known.fingerprint, known.scheme) else Claim.DUPLICATE
 
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
@@ -65,21 +68,37 @@ class MemoryUnit:
 
     async def commit(self) -> None:
         """As `ports.UnitOfWork.commit`."""
-        self.store.fault("commit")
+        self._expect_open()
+        self.is_over = True
+        try:
+            self.store.fault("commit")
+            self._make_durable()
+            self.store.fault("committed")
+        finally:
+            self._unlock()
+
+    async def rollback(self) -> None:
+        """As `ports.UnitOfWork.rollback`."""
+        self._expect_open()
+        self.is_over = True
+        self._unlock()
+
+    def _make_durable(self) -> None:
         assert self.record is not None  # noqa: S101 - the contract: claim comes first
         self.store.rows[self.record.key] = self.record
         self.store.effects.extend(self.effects)
         for key in self.forgotten:
             self.store.attempts.pop(key, None)
             self.store.open_starts.discard(key)
-        await self.rollback()
-        self.store.fault("committed")
 
-    async def rollback(self) -> None:
-        """As `ports.UnitOfWork.rollback`."""
+    def _unlock(self) -> None:
         if self.record is not None:
             self.store.locks[self.record.key].release()
         self.record = None
+
+    def _expect_open(self) -> None:
+        if self.is_over:
+            raise RuntimeError("the unit is over")
 
 
 class MemoryStore:
@@ -134,8 +153,6 @@ class MemoryStore:
         if self.faults.get("resolve"):
             self.faults["resolve"].pop()
             return Resolution.UNRESOLVED
-        if isinstance(unit, MemoryUnit):
-            await unit.rollback()
         return Resolution.COMMITTED if record.key in self.rows else Resolution.ABSENT
 
     async def knows(self, record: InboxRecord) -> bool:

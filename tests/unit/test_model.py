@@ -108,7 +108,7 @@ def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]: 
             yield Outcome.DONE, commit(world), closed
             yield Outcome.UNKNOWN, commit(world), closed
             yield Outcome.UNKNOWN, world, lane  # still open on the server
-            yield Outcome.FAILED, world, lane
+            yield Outcome.FAILED, world, closed
         case Command.RESOLVE:
             # A locking read waits for the old session; killing it undoes it.
             found = world.has_row

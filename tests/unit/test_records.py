@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from inbox.core.event import CloudEvent
-from inbox.core.records import EVENT_ID_OCTETS, InboxRecord, record_of
+from inbox.core.records import EVENT_ID_OCTETS, FingerprintPart, InboxRecord, record_of
 from inbox.errors import Refused
 
 DIFFERENT = ["a", "A", "á", "a ", " a", "a\u200b", unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")]
@@ -37,7 +37,7 @@ def test_source_and_id_make_a_key_of_their_own() -> None:
 
 
 def test_the_fingerprint_covers_what_it_is_told_to() -> None:
-    parts = ("source", "type", "data")
+    parts: tuple[FingerprintPart, ...] = ("source", "type", "data")
     first = record_of("c", event(), "id", parts)
     assert record_of("c", event(), "id", parts) == first
     assert record_of("c", event(data=b"y"), "id", parts).fingerprint != first.fingerprint
