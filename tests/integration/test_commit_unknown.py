@@ -32,7 +32,7 @@ async def proxy(pair: Pair) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def store(rig: MySQLRig, proxy: FaultProxy) -> AsyncIterator[MySQLStore]:
     """Through the proxy, with a deadline short enough to wait for."""
-    store = rig.store(url=rig.through(proxy.port), deadline=2.0)
+    store = rig.store(url=rig.through(proxy.port), deadline=2.0, connect_timeout=1.0)
     await store.open()
     yield store
     await store.close()
@@ -139,7 +139,7 @@ async def test_the_database_is_silent(rig: MySQLRig, store: MySQLStore, proxy: F
         await unit.commit()
     started = asyncio.get_running_loop().time()
     assert await store.resolve(record(), unit) is Resolution.UNRESOLVED
-    assert asyncio.get_running_loop().time() - started < 15
+    assert asyncio.get_running_loop().time() - started < 6
 
 
 async def test_a_process_is_killed_while_the_answer_of_its_commit_is_held(rig: MySQLRig, proxy: FaultProxy) -> None:

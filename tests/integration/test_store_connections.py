@@ -11,9 +11,11 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from inbox.adapters.mysql import MySQLStore
+from inbox.adapters.mysql.quarantine import QuarantineSql
+from inbox.adapters.mysql.side import Statement
 from inbox.core.event import Event
 from inbox.core.records import Attempts, Claim, Resolution
-from inbox.errors import CommitUnknown, Contended, StoreUnavailable
+from inbox.errors import CommitUnknown, Contended, QuarantineFull, StoreUnavailable
 from inbox.testing.conformance.store import delivery, event, handler, record
 from inbox.testing.faults import FaultProxy, MySqlFraming, begins_with
 from tests.integration.store_rig import MySQLRig
@@ -159,15 +161,25 @@ async def test_a_database_that_is_away_is_unavailable_and_comes_back(rig: MySQLR
         await store.close()
 
 
-async def test_an_idle_lane_is_replaced_without_a_packet(rig: MySQLRig, pair: Pair) -> None:
+async def test_a_lane_that_was_idle_for_long_is_replaced_and_not_asked(rig: MySQLRig, pair: Pair) -> None:
     async with FaultProxy(pair.database.host, pair.database.port, MySqlFraming) as proxy:
         store = rig.store(url=rig.through(proxy.port), concurrency=1)
         await store.open()
-        await rig.sql("SELECT 1")
+        (lane,) = store.lanes._idle
+        while len(proxy.links) > 1:  # those of the start are closing
+            await asyncio.sleep(0.01)
+        (link,) = proxy.links
         before = proxy.traffic.copy()
+        assert store.lanes.idle == 1
         unit = await store.begin()
-        assert (proxy.traffic - before).commands == 0
+        assert (proxy.traffic - before).packets == 0
         await unit.rollback()
+        lane.driver.last_own -= 1000
+        fresh = await store.begin()
+        await asyncio.wait_for(link.ended.wait(), 5)
+        assert fresh.lane is not lane
+        assert (proxy.traffic - before).connections == 1
+        await fresh.rollback()
         await store.close()
 
 
@@ -208,3 +220,63 @@ async def test_a_duplicate_key_of_the_users_is_no_duplicate_event(rig: MySQLRig,
         await unit.apply(handler(inserts), event(), None)
     await unit.rollback()
     assert await rig.keys() == set()
+
+
+async def test_two_processes_that_note_attempts_beside_their_units_do_not_lock_each_other_out(rig: MySQLRig) -> None:
+    async def deliver(store: MySQLStore, number: int) -> None:
+        key = b"e-%d" % (number % 10)
+        while True:
+            unit = await store.begin()
+            try:
+                claim = await unit.claim(record(key))
+                if claim is not Claim.NEW:
+                    return None
+                await store.start_attempt(key)
+                await unit.apply(handler(lambda _, session: rig.effect(session, key.decode())), event(key), None)
+                await unit.forget(key)
+            except Contended:
+                await unit.rollback()
+                continue
+            if number % 3:
+                return await unit.commit()
+            await unit.rollback()
+            await store.end_attempt(key, failed=True)
+            return None
+
+    stores = [rig.store(concurrency=8, lock_wait=5) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(deliver(stores[number % 2], number) for number in range(200)))
+    assert sorted(await rig.effects()) == sorted(f"e-{number}" for number in range(10))
+    assert await rig.sql("SELECT SUM(crashed), SUM(open_token IS NOT NULL) FROM inbox_attempt") in (
+        [(0, 0)],
+        [(None, None)],
+    )
+    for store in stores:
+        await store.close()
+
+
+async def test_a_delivery_larger_than_a_packet_is_refused_before_it_costs_the_connection(
+    rig: MySQLRig, store: MySQLStore
+) -> None:
+    ((limit,),) = await rig.sql("SELECT @@max_allowed_packet")
+    with pytest.raises(QuarantineFull, match="max_allowed_packet"):
+        await store.quarantine(delivery(bytes(limit // 2)), None, "refused", "")
+    await store.quarantine(delivery(bytes(limit // 2 - 20_000)), None, "refused", "")
+    ((stored,),) = await rig.sql("SELECT LENGTH(body) FROM inbox_quarantine")
+    assert stored == limit // 2 - 20_000
+
+
+async def test_the_bounds_are_counted_in_an_index(rig: MySQLRig, store: MySQLStore) -> None:
+    sql = Statement(QuarantineSql(store.tables).tally, (b"billing",)).text().decode()
+    explain = "EXPLAIN FORMAT=TRADITIONAL" if rig.pair.is_mysql else "EXPLAIN"
+    (plan,) = await rig.sql(f"{explain} {sql}")
+    assert "inbox_quarantine_by_state" in plan
+    assert "Using index" in plan[-1]
+
+
+async def test_without_that_index_they_are_counted_all_the_same(rig: MySQLRig, store: MySQLStore) -> None:
+    await rig.sql("ALTER TABLE inbox_quarantine DROP INDEX inbox_quarantine_by_state")
+    await store.quarantine(delivery(), None, "refused", "")
+    assert len(await rig.quarantined()) == 1

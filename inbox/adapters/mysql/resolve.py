@@ -3,6 +3,10 @@
 The question is a *locking* read on another connection: as long as the old session lives, its transaction may still
 commit, and then it holds the row, so that the question waits. A plain read would say "absent" while the old session
 is still committing.
+
+A shared lock waits for the old session's just as an exclusive one would, and asks for less: a read-only server refuses
+FOR UPDATE (error 1290, both servers), just when many commits go unanswered, and MySQL asks for the right to write as
+well (MySQL manual, "SELECT Statement"). LOCK IN SHARE MODE is the spelling that both servers take.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _PROBE: Final = """\
 SELECT fingerprint, fingerprint_scheme
   FROM {inbox}
  WHERE consumer_name = %s AND event_id = %s
-   FOR UPDATE"""
+  LOCK IN SHARE MODE"""
 
 _LOCK_WAIT: Final = 1205
 

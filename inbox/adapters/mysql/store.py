@@ -162,6 +162,8 @@ class MySQLStore:
         await self.lanes.close()
         await self._side.close()
         await self._engine.dispose()
+        # A transport closes its socket in the loop's next turn, and the loop may end with this call.
+        await asyncio.sleep(0)
 
     async def begin(self) -> Unit:
         """See `inbox.ports.Store.begin`."""
