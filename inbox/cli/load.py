@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from inbox.app import Inbox
@@ -20,7 +22,7 @@ def load_inbox(target: str) -> Inbox:
         ConfigurationError: no such module or attribute, or something else than an `Inbox`.
     """
     module_name, _, attribute = target.partition(":")
-    if not module_name or not attribute:
+    if not module_name or not attribute or module_name.startswith("."):
         raise ConfigurationError(f"{target!r} names no Inbox; write module:attribute, such as billing.app:inbox")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -37,7 +39,15 @@ def load_inbox(target: str) -> Inbox:
     if found is None:
         raise ConfigurationError(f"module {module_name!r} has no {attribute!r}")
     if callable(found) and not isinstance(found, Inbox):
+        _require_no_arguments(found, target)
         found = found()
     if not isinstance(found, Inbox):
         raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not an Inbox")
     return found
+
+
+def _require_no_arguments(function: Callable[..., object], target: str) -> None:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise ConfigurationError(f"{target!r} must take no arguments and return an Inbox, or be one") from None

@@ -59,6 +59,9 @@ def configure_logging(level: str) -> None:
         raise typer.BadParameter(f"{level!r} is no log level; use debug, info, warning or error")
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
     logging.getLogger("inbox").setLevel(number)
+    # They repeat, with what the peer wrote, what one line of ours says.
+    for library in ("aiormq", "aio_pika"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
 
 
 def print_summary(inbox: Inbox, workers: int) -> None:
@@ -80,6 +83,8 @@ def _run_one(target: str, *, quiet: bool, consuming: Callable[[], None] | None =
     if not quiet:
         print_summary(inbox, 1)
     code = run_worker(inbox, started=consuming)
+    if code is Exit.NOT_STARTED:
+        return code
     counts = " ".join(f"{name}={number}" for name, number in sorted(inbox.telemetry.counts.items()))
     log.info("ended: %s", counts or "nothing came")
     return code

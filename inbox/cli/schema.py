@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
 
 import typer
-from sqlalchemy import MetaData, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
+from sqlalchemy import MetaData
+from sqlalchemy.exc import DBAPIError
 
 from inbox.adapters.mysql import schema
-from inbox.errors import ConfigurationError, SchemaError
+from inbox.adapters.mysql.engine import make_engine
+from inbox.config import DatabaseSettings
+from inbox.errors import ConfigurationError, InboxError, SchemaError
 from inbox.tables import InboxTables, TableNames, define_tables
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sqlalchemy import URL
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 
 T = TypeVar("T")
@@ -29,7 +31,8 @@ OK: Final = 0
 DIFFERENT: Final = 1
 UNUSABLE: Final = 2
 
-CONNECT_TIMEOUT: Final = 10
+#: Seconds; the server ends a session that says nothing for a little longer.
+SESSION_DEADLINE: Final = 60
 
 app = typer.Typer(
     name="schema",
@@ -60,7 +63,7 @@ DatabaseOption = Annotated[
         "--database",
         envvar="INBOX_DATABASE_URL",
         metavar="URL",
-        help="mysql+aiomysql://user:password@host:3306/name. Better in the environment, for other users of the machine "
+        help="mysql://user:password@host:3306/name. Better in the environment, for other users of the machine "
         "can read the options of a command.",
         show_default=False,
         show_envvar=True,
@@ -78,6 +81,11 @@ NoViewOption = Annotated[bool, typer.Option("--no-view", help="Do without the vi
 DialectOption = Annotated[DialectName, typer.Option("--dialect", help="The kind of server the SQL is for.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings about the server as well.")]
+TlsOption = Annotated[bool, typer.Option("--tls", help="Require an encrypted connection.")]
+TlsCaOption = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", metavar="FILE", help="Trust this certificate authority, not the system's. Implies --tls."),
+]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the statements and change nothing.")]
 
 
@@ -95,7 +103,12 @@ def print_command(
 
 @app.command("apply")
 def apply_command(
-    database: DatabaseOption, table: TableOption = None, no_view: NoViewOption = False, dry_run: DryRunOption = False
+    database: DatabaseOption, table: TableOption = None, no_view: NoViewOption = False, dry_run: TlsOption = Annotated[bool, typer.Option("--tls", help="Require an encrypted connection.")]
+TlsCaOption = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", metavar="FILE", help="Trust this certificate authority, not the system's. Implies --tls."),
+]
+DryRunOption = False
 ) -> None:
     """Make the tables, or bring them up to date. Running it again changes nothing.
 
@@ -103,14 +116,14 @@ def apply_command(
     only SELECT, INSERT, UPDATE and DELETE on the tables. Tables that exist and are not the inbox's are never altered:
     the command stops and says what differs.
 
-    Example: INBOX_DATABASE_URL=mysql+aiomysql://admin:…@db/shop inbox schema apply --dry-run
+    Example: INBOX_DATABASE_URL=mysql://admin:…@db/shop inbox schema apply --dry-run
     """
     tables = _tables(table, no_view=no_view)
 
     async def work(engine: AsyncEngine) -> schema.Plan:
         return await (schema.plan(engine, tables) if dry_run else schema.apply(engine, tables))
 
-    done = _run(database, work)
+    done = _run(_engine(database, tls_ca, tls=tls), work)
     if dry_run:
         for statement in done.statements:
             typer.echo(f"{statement};\n")
@@ -128,6 +141,8 @@ def check_command(
     database: DatabaseOption,
     table: TableOption = None,
     no_view: NoViewOption = False,
+    tls: TlsOption = False,
+    tls_ca: TlsCaOption = None,
     as_json: JsonOption = False,
     strict: StrictOption = False,
 ) -> None:
@@ -140,7 +155,7 @@ def check_command(
     Example: inbox schema check --json | jq '.findings[] | select(.severity == "error") | .fix'
     """
     tables = _tables(table, no_view=no_view)
-    findings = _run(database, lambda engine: schema.check(engine, tables))
+    findings = _run(_engine(database, tls_ca, tls=tls), lambda engine: schema.check(engine, tables))
     differs = any(_counts(finding, strict=strict) for finding in findings)
     if as_json:
         typer.echo(json.dumps({"ok": not differs, "findings": [_as_dict(finding) for finding in findings]}, indent=2))
@@ -199,26 +214,18 @@ def _tables(assignments: list[str] | None, *, no_view: bool) -> InboxTables:
         _stop(str(error))
 
 
-def _url(database: str) -> URL:
-    """The URL, with the default driver where it names none. Its text may hold a password and is never shown."""
+def _engine(database: str, tls_ca: Path | None, *, tls: bool) -> AsyncEngine:
+    """An engine as the worker has it, so that a URL is right or wrong for both."""
+    ca = None if tls_ca is None else str(tls_ca)
     try:
-        url = make_url(database)
-    except (ArgumentError, ValueError):
-        _stop("--database is no URL. Write mysql+aiomysql://user:password@host:3306/name.")
-    backend, _, driver = url.drivername.partition("+")
-    if backend not in {"mysql", "mariadb"} or driver not in {"", "aiomysql", "asyncmy"}:
-        _stop("--database must begin with mysql:// or mariadb://, and its driver be aiomysql or asyncmy.")
-    if not url.database:
-        _stop("--database names no database. Write it at the end: mysql+aiomysql://user:password@host:3306/name.")
-    return url.set(drivername=f"{backend}+{driver or 'aiomysql'}")
+        return make_engine(database, DatabaseSettings(tls=tls or ca is not None, tls_ca=ca), SESSION_DEADLINE)
+    except ConfigurationError as error:
+        _stop(str(error))
 
 
 # ------------------------------------------------------------------ running
-def _run(database: str, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
-    url = _url(database)
-
+def _run(engine: AsyncEngine, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
     async def main() -> T:
-        engine = create_async_engine(url, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT})
         try:
             return await work(engine)
         finally:
@@ -228,10 +235,10 @@ def _run(database: str, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
         return asyncio.run(main())
     except SchemaError as error:
         _stop(*error.problems, code=DIFFERENT)
-    except ModuleNotFoundError as error:
-        _stop(f"The driver is not installed: there is no module {error.name}.")
+    except InboxError as error:
+        _stop(str(error))
     except (DBAPIError, OSError, TimeoutError) as error:
-        _stop(_explained(error, url))
+        _stop(_explained(error, engine.url))
 
 
 _REASONS: Final = {
@@ -245,7 +252,7 @@ _REASONS: Final = {
     2003: "the server cannot be reached. Fix: correct host and port in the URL, or start the server.",
     2006: "the connection was lost. Fix: run this again.",
     2013: "the connection was lost. Fix: run this again.",
-    3159: "the server insists on TLS. Fix: give TLS settings in the URL.",
+    3159: "the server insists on TLS. Fix: --tls, and --tls-ca FILE where its authority is your own.",
 }
 
 

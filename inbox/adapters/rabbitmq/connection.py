@@ -104,7 +104,9 @@ def _translated(error: Exception, address: Address) -> Exception:
         return ConfigurationError(
             f"the broker at {address} refuses the virtual host: it must exist, and the user must have permissions in it"
         )
-    return TransportError(f"the broker at {address} cannot be reached")
+    return TransportError(
+        f"the broker at {address} cannot be reached: check host and port in its address, and that the broker runs"
+    )
 
 
 async def hang_up(connection: AbstractConnection) -> None:

@@ -1,0 +1,16 @@
+"""The inbox's tables, made without starting a program for it."""
+
+from sqlalchemy import MetaData
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from inbox import define_tables
+from inbox.adapters.mysql.schema import apply
+from tests.pairs import Pair
+
+
+async def create_tables(pair: Pair) -> None:
+    engine = create_async_engine(pair.database_url)
+    try:
+        await apply(engine, define_tables(MetaData()))
+    finally:
+        await engine.dispose()
