@@ -1,13 +1,16 @@
 """What the kill tests publish, and the one oracle by which they judge."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import aio_pika
+from yarl import URL
 
 from inbox.adapters.rabbitmq.publisher import Publisher
+from inbox.app import Inbox
 from inbox.testing.crash import CrashWorker
 from tests.crash import app
 from tests.pairs import Pair
@@ -24,13 +27,19 @@ class World:
     queue: str
     exchange: str
     published: list[tuple[str, str]]
+    factory: Callable[..., Inbox] = app.make
 
-    @property
-    def arguments(self) -> tuple[str, str, str, str]:
-        return (self.pair.database_url, self.pair.amqp_url, self.queue, self.exchange)
-
-    def worker(self, **options: Any) -> CrashWorker:
-        worker = CrashWorker(app.make, self.arguments, **options)
+    def worker(
+        self, *, database_port: int | None = None, broker_port: int | None = None, **options: Any
+    ) -> CrashWorker:
+        """Start one; over the ports of proxies where they are given."""
+        arguments = (
+            _at_port(self.pair.database_url, database_port),
+            _at_port(self.pair.amqp_url, broker_port),
+            self.queue,
+            self.exchange,
+        )
+        worker = CrashWorker(self.factory, arguments, **options)
         worker.start()
         return worker
 
@@ -95,3 +104,7 @@ class World:
         assert await self.left_in_queue() == 0, "ready + unacknowledged = 0"
         left = self.query("SELECT attempt_key FROM inbox_attempt WHERE open_since IS NOT NULL")
         assert not left, "no start is left open"
+
+
+def _at_port(url: str, port: int | None) -> str:
+    return url if port is None else str(URL(url).with_port(port))
