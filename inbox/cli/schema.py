@@ -103,12 +103,13 @@ def print_command(
 
 @app.command("apply")
 def apply_command(
-    database: DatabaseOption, table: TableOption = None, no_view: NoViewOption = False, dry_run: TlsOption = Annotated[bool, typer.Option("--tls", help="Require an encrypted connection.")]
-TlsCaOption = Annotated[
-    Path | None,
-    typer.Option("--tls-ca", metavar="FILE", help="Trust this certificate authority, not the system's. Implies --tls."),
-]
-DryRunOption = False
+    *,
+    database: DatabaseOption,
+    table: TableOption = None,
+    no_view: NoViewOption = False,
+    tls: TlsOption = False,
+    tls_ca: TlsCaOption = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Make the tables, or bring them up to date. Running it again changes nothing.
 
@@ -138,6 +139,7 @@ DryRunOption = False
 
 @app.command("check")
 def check_command(
+    *,
     database: DatabaseOption,
     table: TableOption = None,
     no_view: NoViewOption = False,

@@ -106,6 +106,13 @@ def test_apply_refuses_a_table_that_is_not_ours(run: Run, pair: Pair) -> None:
     assert execute(pair, "SHOW TABLES") == ["inbox"]
 
 
+def test_tls_asked_for_and_not_had_is_one_message_that_names_the_fix(run: Run, pair: Pair) -> None:
+    ended = run("check", "--tls")
+    assert ended.exit_code == UNUSABLE, "the test's servers have no certificate that the system trusts"
+    assert "TLS" in ended.stderr
+    assert "Traceback" not in ended.output
+
+
 @pytest.mark.parametrize(
     ("wrong", "piece"),
     [

@@ -82,10 +82,10 @@ def test_a_dialect_that_there_is_no_file_for_is_refused(run: Run) -> None:
     ("url", "piece"),
     [
         ("", "--database"),
-        ("not a url", "is no URL"),
-        (f"mysql://u:{SECRET}@host:port/shop", "is no URL"),
-        (f"postgresql://u:{SECRET}@host/shop", "must begin with mysql:// or mariadb://"),
-        (f"mysql+pymysql://u:{SECRET}@host/shop", "driver be aiomysql or asyncmy"),
+        ("not a url", "cannot be read"),
+        (f"mysql://u:{SECRET}@host:port/shop", "cannot be read"),
+        (f"postgresql://u:{SECRET}@host/shop", "mysql://user:password@host:3306/database"),
+        (f"mysql+pymysql://u:{SECRET}@host/shop", "use mysql+aiomysql://"),
         (f"mysql://u:{SECRET}@host:3306", "names no database"),
         (f"mysql://u:{SECRET}@127.0.0.1:1/shop", "127.0.0.1:1/shop: the server cannot be reached"),
     ],
@@ -98,6 +98,12 @@ def test_a_url_that_cannot_be_used_is_one_message_without_its_password(
     assert piece in result.output
     assert SECRET not in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_certificate_authority_that_is_not_there_is_one_message(run: Run) -> None:
+    ended = run("check", "--tls-ca", "/nowhere.pem", url="mysql://u@127.0.0.1:1/shop")
+    assert ended.exit_code == UNUSABLE
+    assert "/nowhere.pem" in ended.stderr
 
 
 def test_what_the_server_says_is_left_out_of_the_message() -> None:

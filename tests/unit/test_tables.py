@@ -239,6 +239,8 @@ def test_a_gap_in_the_numbers_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_versions_are_recorded_once(tables: InboxTables) -> None:
     assert version_rows(tables, [1, 2]).startswith("INSERT INTO `inbox_schema` (version) VALUES (1), (2) ON DUPLICATE")
+    elsewhere = define_tables(MetaData(), schema="shop")
+    assert version_rows(elsewhere, [1]).startswith("INSERT INTO `shop`.`inbox_schema` (version) VALUES (1) ON")
 
 
 def _columns_of(file: SchemaFile) -> dict[str, dict[str, str]]:
