@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 LOWEST := .venv-lowest
 BIN := $(VENV)/bin
-SOURCES := inbox tests examples
+SOURCES := inbox tests examples benchmarks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
