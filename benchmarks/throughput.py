@@ -3,8 +3,8 @@
     BENCH_DATABASE_URL=mysql://… BENCH_AMQP_URL=amqp://… python -m benchmarks.throughput --events 5000
 
 Both consume the same events from a quorum queue, claim each in the same table by the same INSERT, run the same UPDATE,
-commit, and acknowledge. The one by hand has no guard, no attempts, no quarantine, no reconnects, and no check of anything:
-it is the floor that nobody should ship.
+commit, and acknowledge. The one by hand has no guard, no attempts, no quarantine, no reconnects and no checks: it is
+the floor that nobody should ship.
 """
 
 from __future__ import annotations
