@@ -11,7 +11,6 @@ import aio_pika
 import pytest
 
 from inbox.adapters.rabbitmq import Publisher, RabbitMQ, RabbitMQSettings
-from inbox.adapters.rabbitmq.settings import QueueKind
 from inbox.errors import TopologyError, TransportError
 from inbox.testing.conformance.transport import PATIENCE, Hand, consuming
 from inbox.testing.faults import AmqpFraming, Catch, Cut, FaultProxy, is_amqp_ack
@@ -68,14 +67,17 @@ async def test_a_broker_that_comes_back_is_consumed_again(
     async with consuming(transport, hand, prefetch=2):
         await publish(pair, queue, b"0", b"1", b"2")
         first = (await hand.wait(2))[0]
+        # A broker killed in the first moments of a quorum queue's life never serves that queue again: measured on
+        # both, with any client. Nothing tells when it has noted it for good.
+        await asyncio.sleep(1.5)
         await asyncio.to_thread(getattr(pair.broker, "stop" if how == "restart" else "kill9"))
         assert not await asyncio.wait_for(transport.acknowledge(first), 1) or transport.is_connected
         await until(lambda: not transport.is_connected)
         assert not await asyncio.wait_for(transport.acknowledge(first), 1)
         await asyncio.to_thread(pair.broker.start)
         await settle_second_half(transport, hand, 2)
-        assert (await hand.wait(5))[4].body == b"2"
-        assert await transport.acknowledge(hand.deliveries[4])
+        assert await transport.acknowledge((await hand.wait(5))[4])
+        assert sorted(hand.bodies[2:]) == [b"0", b"1", b"2"]  # in an order that a restart may change
     assert [record for record in caplog.records if record.name.startswith("inbox") and record.exc_info] == []
 
 
@@ -153,7 +155,8 @@ async def test_a_settlement_after_the_loss_is_counted_and_settles_nothing(pair: 
         assert transport.late_settlements == 6
         assert len(hand.deliveries) == 2
         assert await transport.acknowledge(hand.deliveries[1])
-        assert (await hand.wait(3))[2].body == b"1"
+        await hand.wait(3)
+        assert sorted(hand.bodies[1:]) == [b"0", b"1"]
 
 
 async def test_a_deleted_queue_is_declared_and_consumed_again(pair: Pair) -> None:
@@ -231,10 +234,10 @@ async def test_a_broker_in_alarm_still_delivers_and_takes_acknowledgements(pair:
 
 
 @ours
-@pytest.mark.parametrize("kind", ["classic", "quorum"])
-async def test_a_delivery_held_past_the_consumer_timeout_comes_again(pair: Pair, kind: QueueKind) -> None:
+async def test_a_delivery_held_past_the_consumer_timeout_comes_again(pair: Pair) -> None:
+    """Of a quorum queue: RabbitMQ 4.3 no longer has the timeout for classic ones."""
     queue, hand = queue_of(pair), Hand()
-    settings = RabbitMQSettings(queue_type=kind, reconnect_max_delay=0.5)
+    settings = RabbitMQSettings(reconnect_max_delay=0.5)
     for expression in ("consumer_timeout, 1000", "channel_tick_interval, 500"):
         await asyncio.to_thread(pair.broker.control, "eval", f"application:set_env(rabbit, {expression}).")
     try:
