@@ -79,7 +79,7 @@ class World:
             return queue.declaration_result.message_count or 0
 
     def _all_ended(self) -> bool:
-        return self.count("inbox") + self.count("inbox_quarantine") >= len(self.published)
+        return self.count("inbox") + self.count("inbox_quarantine") >= len(set(self.published))
 
     def count(self, table: str) -> int:
         (number,) = self.query(f"SELECT COUNT(*) FROM {table}")[0]  # noqa: S608 - a name of ours
