@@ -73,12 +73,13 @@ class Witness:
             database=parts.database,
             autocommit=True,
         )
-        self.thread_id = self._connection.thread_id()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._connection.close()
 
     def run(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -164,8 +165,7 @@ class Bench:
     def open_accounts(self) -> tuple[str, str]:
         number = next(_numbers)
         names = (f"a{number}", f"b{number}")
-        for name in names:
-            self.witness.run("INSERT INTO account (name, n) VALUES (%s, 0)", name)
+        self.witness.run("INSERT INTO account (name, n) VALUES (%s, 0), (%s, 0)", *names)
         return names
 
     def record(self) -> InboxRecord:
@@ -194,13 +194,13 @@ class Bench:
         applying = unit.apply(Handler("bench.credit", "t", face, function), NO_EVENT, None)
         try:
             await (applying if around is None else around(applying))
-        except (Exception, asyncio.CancelledError) as raised:
+        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001 - whatever it was is looked at
             error = raised
             await unit.rollback()
         else:
             try:
                 await unit.commit()
-            except Exception as raised:
+            except Exception as raised:  # noqa: BLE001 - likewise
                 error = raised
         assert len(self.told) == told + 1, "the lane comes back exactly once"
         return Ending(error, self.told[-1], self.there(record, accounts))

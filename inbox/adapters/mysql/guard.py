@@ -261,8 +261,8 @@ class Guard:
         self.trip(what)
 
     def undo(self, what: str, *, mild: bool = False) -> None:
-        """Doom the running unit. The first reason stays."""
-        if self.doom is None:
+        """Doom the running unit. The first reason stays, unless it was a mild one."""
+        if self.doom is None or (self.doom.mild and not mild):
             self.doom = Doom(UnitMisused, what, mild=mild)
 
     def trip(self, what: str) -> NoReturn:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from sqlalchemy.exc import InvalidRequestError
+
 from inbox.adapters.mysql.classify import facts, translated
-from inbox.adapters.mysql.guard import UNIT, Guard
+from inbox.adapters.mysql.guard import UNIT, Doom, Guard
 from inbox.adapters.mysql.lane import kill_session
 from inbox.adapters.mysql.view import View
 from inbox.core.records import Claim, InboxRecord
@@ -256,11 +258,19 @@ def _judge_exception(guard: Guard, handler: str, error: BaseException, *, cancel
     ):
         raise error
     doom = guard.doom
-    if doom is not None and not (doom.mild or (isinstance(error, UnitMisused) and doom.kind is UnitMisused)):
+    if doom is not None and not _says_more(error, doom):
         raise doom.error(handler) from error
     if isinstance(error, asyncio.CancelledError):
         raise UnitMisused("raised CancelledError, though nobody cancelled it", handler=handler) from error
     raise error
+
+
+def _says_more(error: BaseException, doom: Doom) -> bool:
+    """Whether the exception a handler left with tells more than the reason for which its unit is doomed."""
+    if isinstance(error, UnitMisused):
+        return doom.kind is UnitMisused
+    # What SQLAlchemy says about a transaction or connection that is over is a consequence.
+    return doom.mild and not isinstance(error, InvalidRequestError)
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
