@@ -99,7 +99,7 @@ async def test_who_is_cancelled_when_its_turn_comes_passes_it_on() -> None:
     assert first.cancelled() or isinstance(first.exception(), asyncio.CancelledError)
 
 
-async def test_a_closed_pool_closes_what_comes_back_and_turns_away_who_waits() -> None:
+async def test_a_closed_pool_closes_what_is_out_and_turns_away_who_waits() -> None:
     pool = LanePool(Opener(), 1)
     lane = await pool.take()
     waiting = asyncio.ensure_future(pool.take())
@@ -107,8 +107,9 @@ async def test_a_closed_pool_closes_what_comes_back_and_turns_away_who_waits() -
     await pool.close()
     with pytest.raises(StoreUnavailable):
         await waiting
-    pool.give_back(lane, usable=True)
     assert lane.closed
+    pool.give_back(lane, usable=True)
+    assert pool.idle == 0
     with pytest.raises(StoreUnavailable):
         await pool.take()
 

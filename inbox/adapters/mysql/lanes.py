@@ -55,6 +55,7 @@ class LanePool(Generic[LaneT]):
         self._free = size
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._idle: list[LaneT] = []
+        self._out: set[LaneT] = set()
         self._closed = False
 
     @property
@@ -77,10 +78,12 @@ class LanePool(Generic[LaneT]):
         """
         await self._permit()
         try:
-            return self._fresh() or await self._open()
+            lane = self._fresh() or await self._open()
         except BaseException:
             self._release()
             raise
+        self._out.add(lane)
+        return lane
 
     def give_back(self, lane: LaneT, usable: bool) -> None:
         """Take `lane` back, or note that it is gone and another may take its place.
@@ -89,6 +92,7 @@ class LanePool(Generic[LaneT]):
             lane: from `take`.
             usable: whether it is open, in no transaction and in no doubt.
         """
+        self._out.discard(lane)
         if usable and not self._closed:
             self._idle.append(lane)
         else:
@@ -100,12 +104,17 @@ class LanePool(Generic[LaneT]):
         self._closed = False
 
     async def close(self) -> None:
-        """Close what is unused, and what is in use when it comes back. Those who wait get `StoreUnavailable`."""
+        """Close every connection, those in use at once: the server undoes what they left open.
+
+        Those who wait get `StoreUnavailable`.
+        """
         self._closed = True
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_exception(_closed())
+        for lane in self._out:
+            lane.discard()
         while self._idle:
             await self._idle.pop().close()
 

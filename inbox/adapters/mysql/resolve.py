@@ -12,6 +12,7 @@ well (MySQL manual, "SELECT Statement"). LOCK IN SHARE MODE is the spelling that
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt,
 
 from inbox.adapters.mysql.side import AdHoc, Statement, Wire
 from inbox.core.records import InboxRecord, Resolution
-from inbox.errors import InboxError, StoreError
+from inbox.errors import StoreError
 from inbox.tables import InboxTables, qualified
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from inbox.adapters.mysql.engine import ServerSession
 
-__all__ = ["Resolver"]
+__all__ = ["Resolver", "probe"]
+
+_log = logging.getLogger(__name__)
 
 _PROBE: Final = """\
 SELECT fingerprint, fingerprint_scheme
@@ -36,6 +39,12 @@ SELECT fingerprint, fingerprint_scheme
   LOCK IN SHARE MODE"""
 
 _LOCK_WAIT: Final = 1205
+
+
+def probe(tables: InboxTables, record: InboxRecord) -> Statement:
+    """The question: the record's row, as soon as nobody holds it."""
+    sql = _PROBE.format(inbox=qualified(tables.names.inbox, tables.database))
+    return Statement(sql, (record.consumer.encode(), record.key))
 
 
 def _repeated() -> AsyncRetrying:
@@ -82,8 +91,8 @@ class Resolver:
                     with attempt:
                         async with self.adhoc.connected() as wire:
                             return await self._ask(wire, record, old)
-        except (InboxError, TimeoutError):
-            pass
+        except Exception as error:  # noqa: BLE001 - whatever stands in the way of an answer, there is none
+            _log.warning("could not ask what became of a commit: %s", type(error).__name__)
         return Resolution.UNRESOLVED
 
     async def _ask(self, wire: Wire, record: InboxRecord, old: ServerSession | None) -> Resolution:
@@ -93,9 +102,8 @@ class Resolver:
         return found
 
     async def _probe(self, wire: Wire, record: InboxRecord) -> Resolution:
-        sql = _PROBE.format(inbox=qualified(self.tables.names.inbox, self.tables.database))
         try:
-            answer = await wire.run(Statement(sql, (record.consumer.encode(), record.key)))
+            answer = await wire.run(probe(self.tables, record))
         except StoreError as error:
             if error.code == _LOCK_WAIT:
                 return Resolution.UNRESOLVED
