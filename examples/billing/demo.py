@@ -125,7 +125,7 @@ def _run(place: Place, options: argparse.Namespace) -> int:
     publisher = _start_publisher(place, options.jobs, options.duplicates)
     for kill in range(1, options.kills + 1):
         goal = 1 + options.jobs * kill // (options.kills + 1)
-        _wait(f"{goal} jobs are billed", lambda goal=goal: place.count("entry") >= goal)  # type: ignore[misc]
+        _wait(f"{goal} jobs are billed", lambda goal=goal: place.count("entry") >= goal)
         worker.kill()
         _tell(f"  SIGKILL number {kill}, with {place.count('entry')} jobs billed; starting it again")
         worker.start("--quiet")

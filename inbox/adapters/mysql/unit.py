@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -19,7 +20,7 @@ from inbox.core.records import Claim, InboxRecord
 from inbox.errors import CommitUnknown, Contended, InboxError, Torn, UnitMisused
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
     from inbox.adapters.mysql.drivers import Rows
     from inbox.adapters.mysql.lane import Lane
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from inbox.core.event import Event
     from inbox.core.handler import Handler
 
+#: Who uses the unit where no handler does.
+_BLOCK: Final = "inbox.transaction"
 _DUPLICATE_KEY: Final = 1062
 _NO_SUCH_SAVEPOINT: Final = 1305
 #: Names no procedure can know beforehand; begins as `screen.OWN_SAVEPOINT`.
@@ -120,20 +123,32 @@ class Unit:
     # -------------------------------------------------------------- the handler
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
         """See `inbox.ports.UnitOfWork.apply`."""
+        async with self._guarded(handler.name):
+            await self._view.call(handler, event, prepared)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[AsyncSession]:
+        """See `inbox.ports.UnitOfWork.session`."""
+        async with self._guarded(_BLOCK), self._view.session() as session:
+            yield session
+
+    @asynccontextmanager
+    async def _guarded(self, name: str) -> AsyncIterator[None]:
+        """Let the block use the unit, then judge what it did. `name` stands in messages."""
         self._expect(Stage.CLAIMED)
         self._stage = Stage.FAILED
         guard = self.lane.driver.guard
         task = asyncio.current_task()
         cancelled_before = task.cancelling() if task is not None else 0
-        carried = UNIT.set(guard.start(handler.name))
+        carried = UNIT.set(guard.start(name))
         try:
-            await self._view.call(handler, event, prepared)
+            yield
             await self._look_after(guard)
             cancelled = task is not None and task.cancelling() > cancelled_before
-            _judge_return(guard, handler.name, cancelled=cancelled)
+            _judge_return(guard, name, cancelled=cancelled)
         except BaseException as error:  # noqa: BLE001 - judged, and always raised
             cancelled = task is not None and task.cancelling() > cancelled_before
-            _judge_exception(guard, handler.name, error, cancelled=cancelled)
+            _judge_exception(guard, name, error, cancelled=cancelled)
         finally:
             UNIT.reset(carried)
             guard.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -10,6 +11,8 @@ from inbox.adapters.mysql.session import UnitSession
 from inbox.core.handler import Face
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from sqlalchemy.engine import Connection
 
     from inbox.adapters.mysql.lane import Lane
@@ -36,26 +39,29 @@ class View:
         Raises:
             Exception: the handler's, or the flush's.
         """
-        # Costs no packet: the transaction began with the claim, and MySQL needs no BEGIN without autocommit.
-        self._lane.sync.begin()
         if handler.face is Face.SESSION:
-            await self._with_session(handler, event, prepared)
+            async with self.session() as session:
+                await handler.function(*handler.arguments(event, session, prepared))
         elif handler.face is Face.CONNECTION:
             await self._with_connection(handler, event, prepared)
         else:
+            self._begin()
             await self._lane.connection.run_sync(self._with_sync_session, handler, event, prepared)
 
-    async def _with_session(self, handler: Handler, event: Event, prepared: object) -> None:
-        connection = self._lane.connection
-        session = AsyncSession(connection, sync_session_class=UnitSession, **self._settings())
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[AsyncSession]:
+        """The unit as an `AsyncSession`, for a block; finishes what it left unfinished when it ends normally."""
+        self._begin()
+        session = AsyncSession(self._lane.connection, sync_session_class=UnitSession, **self._settings())
         inner = session.sync_session
         assert isinstance(inner, UnitSession)  # noqa: S101 - for the type checker: we named the class
         self._session = inner
-        await handler.function(*handler.arguments(event, session, prepared))
+        yield session
         if inner.has_leftovers:
             await session.run_sync(lambda _: inner.finish())
 
     async def _with_connection(self, handler: Handler, event: Event, prepared: object) -> None:
+        self._begin()
         connection = self._lane.connection
         await handler.function(*handler.arguments(event, connection, prepared))
         while (nested := connection.get_nested_transaction()) is not None:
@@ -66,6 +72,10 @@ class View:
         handler.function(*handler.arguments(event, self._session, prepared))
         if self._session.has_leftovers:
             self._session.finish()
+
+    def _begin(self) -> None:
+        # Costs no packet: the transaction began with the claim, and MySQL needs no BEGIN without autocommit.
+        self._lane.sync.begin()
 
     def _settings(self) -> dict[str, Any]:
         # Attributes stay readable after `commit()`, which ends nothing; expired ones would be read again from the
