@@ -1,5 +1,6 @@
 """Queues declared or checked, never fought over: what stops at start, and what the message says."""
 
+import asyncio
 from typing import Any
 
 import aio_pika
@@ -259,3 +260,22 @@ async def test_a_wrong_password_or_virtual_host_stops_the_start(pair: Pair) -> N
     assert "hunter2" not in str(refused.value)
     with pytest.raises(ConfigurationError, match="virtual host"):
         await opens(RabbitMQ(f"{url}nowhere", "orders"))
+
+
+@pytest.mark.controls_services
+async def test_a_user_who_may_only_read_can_consume_a_queue_as_it_is_and_is_told_what_declaring_takes(
+    pair: Pair, channel: AbstractChannel
+) -> None:
+    queue, hand = names(pair), Hand()
+    await channel.declare_queue(queue, durable=True)
+    await channel.default_exchange.publish(aio_pika.Message(b"one"), queue)
+    for command in (["add_user", "reader", "reader"], ["set_permissions", "reader", "", "", ".*"]):
+        await asyncio.to_thread(pair.broker.control, *command)
+    try:
+        url = f"amqp://reader:reader@{pair.broker.host}:{pair.broker.port}/"
+        transport = RabbitMQ(url, queue, settings=PASSIVE)
+        async with consuming(transport, hand):
+            assert await transport.acknowledge((await hand.wait(1))[0])
+        assert "permission to configure" in await refusal(RabbitMQ(url, queue))
+    finally:
+        await asyncio.to_thread(pair.broker.control, "delete_user", "reader")
