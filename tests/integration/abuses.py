@@ -11,9 +11,13 @@ from typing import Any
 import aiomysql
 from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session, SessionTransaction
 
 from inbox.errors import Contended, InboxError, UnitMisused
 from tests.integration.bench import Account, Bench, Job
+
+#: MySQL manual, "Prepared Statements" of the client/server protocol.
+_COM_STMT_PREPARE = 22
 
 
 @dataclass
@@ -334,16 +338,19 @@ async def _(scene: Scene) -> None:
 
 @undone("session.get_transaction().rollback()", says="rollback()", discards=False)
 async def _(scene: Scene) -> None:
-    transaction = scene.session.get_transaction()
-    assert transaction is not None
-    await transaction.rollback()
+    await scene.session.run_sync(lambda session: _transaction_of(session).rollback())
 
 
 @committed("session.get_transaction().commit()")
 async def _(scene: Scene) -> None:
-    transaction = scene.session.get_transaction()
+    await scene.session.run_sync(lambda session: _transaction_of(session).commit())
+
+
+def _transaction_of(session: Session) -> SessionTransaction:
+    """The synchronous one: before SQLAlchemy 2.0.40 an AsyncSession cannot show its own."""
+    transaction = session.get_transaction()
     assert transaction is not None
-    await transaction.commit()
+    return transaction
 
 
 # ------------------------------------------------------------------ connection
@@ -563,10 +570,10 @@ async def _(scene: Scene) -> None:
 
 @undone("a prepared statement of the driver's", says="command of the driver")
 async def _(scene: Scene) -> None:
-    if isinstance(scene.driver, aiomysql.Connection):
-        await scene.driver._execute_command(22, "COMMIT")  # COM_STMT_PREPARE, which aiomysql does not use itself
-    else:
+    if hasattr(scene.driver, "prepare"):
         await scene.driver.prepare("COMMIT")
+    else:  # aiomysql, and asyncmy before 0.2.13, do not use it themselves
+        await scene.driver._execute_command(_COM_STMT_PREPARE, "COMMIT")
 
 
 # ------------------------------------------------------------------ tasks and cancellation

@@ -386,6 +386,7 @@ async def test_a_cancelled_query_is_killed_on_the_server(bench: Bench) -> None:
 
 
 # ------------------------------------------------------------------ leftovers
+@pytest.mark.filterwarnings("ignore:Setting user variables")  # MySQL's own, as aiomysql hands it on
 @pytest.mark.parametrize("sql", LEFTOVERS)
 async def test_the_next_unit_sees_nothing_of_a_leftover(bench: Bench, sql: str) -> None:
     question, answer = LEFTOVERS[sql]
