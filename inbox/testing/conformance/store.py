@@ -252,6 +252,32 @@ class UnitConformance(_Suite):
             await unit.rollback()
             assert await rig.keys() == set()
 
+    async def test_a_block_of_code_may_stand_for_the_handler(self, rig: StoreRig) -> None:
+        store = rig.store()
+        async with opened(store):
+            unit = await store.begin()
+            await unit.claim(record())
+            async with unit.session() as session:
+                await rig.effect(session, "one")
+            await unit.commit()
+            assert await rig.effects() == ["one"]
+
+    async def test_a_block_left_by_an_exception_leaves_the_end_to_the_caller(self, rig: StoreRig) -> None:
+        class OfTheUser(Exception):
+            pass
+
+        store = rig.store()
+        async with opened(store):
+            unit = await store.begin()
+            await unit.claim(record())
+            with contextlib.suppress(OfTheUser):
+                async with unit.session() as session:
+                    await rig.effect(session, "one")
+                    raise OfTheUser
+                pytest.fail("the exception was swallowed")
+            await unit.rollback()
+            assert (await rig.effects(), await rig.keys()) == ([], set())
+
     async def test_a_unit_that_is_over_refuses_everything(self, rig: StoreRig) -> None:
         store = rig.store()
         async with opened(store):
