@@ -90,6 +90,7 @@ class Refused(InboxError):
     """
 
     code = "refused"
+    detail = ""
 
     def __init__(self, detail: str, *, code: str | None = None) -> None:
         self.detail = detail
@@ -134,6 +135,8 @@ class UnitMisused(HandlerFault):
         what: what it did and what to do instead.
         handler: name of the handler, where known.
     """
+
+    what = "the unit was misused"
 
     def __init__(self, what: str, *, handler: str | None = None) -> None:
         self.what = what
@@ -214,6 +217,8 @@ class Reject(Exception):
         reason: why, for the person who looks at the quarantine. No payload, no secrets.
     """
 
+    reason = ""
+
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
@@ -223,8 +228,10 @@ class Retry(Exception):
     """Raised by a handler: undo, and deliver the event again later. Counts as an attempt.
 
     Args:
-        after: seconds to wait; None takes the policy's delay.
+        after: seconds to wait, at most the policy's `max_hold`; None takes the policy's delay.
     """
+
+    after: float | None = None
 
     def __init__(self, after: float | None = None) -> None:
         self.after = after

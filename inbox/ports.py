@@ -24,7 +24,8 @@ class Verifier(Protocol):
     async def verify(self, delivery: Delivery, event: CloudEvent) -> None:
         """Return where `delivery` is authentic.
 
-        May do I/O; called before any transaction, and again each time the delivery is run again.
+        May do I/O, for as long as a unit may take; called before any transaction, and once for each
+        delivery: again only where it could not decide.
 
         Raises:
             Unauthentic: it is not; the delivery goes to quarantine.

@@ -55,7 +55,9 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class WaitForStore:
-    """Run it again in this process as soon as the database takes writes."""
+    """Run it again in this process, `delay` seconds after the database takes writes."""
+
+    delay: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,8 @@ TRANSITIONS: dict[tuple[State, Outcome], State] = {
     (State.WAITING, Outcome.AGAIN): State.DECODED,
     (State.WAITING, Outcome.RELEASE): State.RELEASING,
     (State.REJECTED, Outcome.DONE): State.QUARANTINED,
+    # In place: what is torn would come back as a duplicate.
+    (State.REJECTED, Outcome.AGAIN): State.REJECTED,
     (State.REJECTED, Outcome.FAILED): State.RELEASING,
     (State.COMMITTED, Outcome.DONE): State.ACKNOWLEDGED,
     (State.DUPLICATE, Outcome.DONE): State.ACKNOWLEDGED,

@@ -142,7 +142,7 @@ class Consumer:
             lane.cancel()
         if running:
             await asyncio.wait(running, timeout=self._settings.cancel_patience)
-        stuck = [task.get_name().removeprefix("handler ") for task in asyncio.all_tasks() if _is_handler(task)]
+        stuck = self._processor.handlers.names
         if stuck:
             raise StopTimeout(stuck)
         for lane in lanes:
@@ -154,7 +154,3 @@ class Consumer:
             await self._transport.close()
         finally:
             await self._store.close()
-
-
-def _is_handler(task: asyncio.Task[object]) -> bool:
-    return task.get_name().startswith("handler ") and not task.done()

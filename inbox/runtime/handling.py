@@ -1,4 +1,4 @@
-"""Running a handler in a task of ours, bounded in time.
+"""Running handlers in tasks of ours, bounded in time.
 
 Client libraries cancel their own callbacks when a connection goes; a unit of work must not die with
 them half way, so no handler ever runs in one.
@@ -7,12 +7,15 @@ them half way, so no handler ever runs in one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from inbox.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+log = logging.getLogger("inbox")
 
 
 class HandlerStuck(DeadlineExceeded):
@@ -27,44 +30,76 @@ class HandlerStuck(DeadlineExceeded):
         self.task = task
 
 
-class HandlerCancelled(Exception):
-    """The handler's own task was cancelled from inside, not by us."""
+class HandlerQuit(Exception):
+    """The handler left by what ends tasks or processes, such as `CancelledError` or `SystemExit`, unasked."""
 
 
-async def run_bounded(call: Coroutine[object, object, None], *, name: str, seconds: float, patience: float) -> None:
-    """Await `call` in a task of its own.
+class HandlerTasks:
+    """The tasks in which the handlers of one consumer run. They are known here until they have ended."""
 
-    Args:
-        call: the unit's `apply`.
-        name: the handler's name, for messages.
-        seconds: until it is cancelled.
-        patience: seconds it then gets to come back.
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
 
-    Raises:
-        DeadlineExceeded: its time passed; what the handler did after that does not matter.
-        HandlerStuck: it passed, and `patience` too.
-        HandlerCancelled: the call ended as cancelled and nobody here had asked for it.
-        Exception: whatever `call` raised.
-    """
-    task = asyncio.create_task(call, name=f"handler {name}")
+    @property
+    def names(self) -> list[str]:
+        """Names of the handlers that run, also of those that were given up."""
+        return sorted(task.get_name() for task in self._running)
+
+    async def run(self, call: Coroutine[object, object, None], *, name: str, seconds: float, patience: float) -> None:
+        """Await `call` in a task of its own.
+
+        Args:
+            call: the unit's `apply`, or a handler's `prepare`.
+            name: the handler's name, for messages.
+            seconds: until it is cancelled.
+            patience: seconds it then gets to come back.
+
+        Raises:
+            DeadlineExceeded: its time passed; what the handler did after that does not matter.
+            HandlerStuck: it passed, and `patience` too.
+            HandlerQuit: it was cancelled, and nobody here had asked for it, or it wanted to end the process.
+            Exception: whatever else `call` raised.
+        """
+        task = self._start(call, name)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=max(seconds, 0))
+        except asyncio.CancelledError:
+            await _cancel(task, patience)
+            raise
+        if not done:
+            if not await _cancel(task, patience):
+                log.error("handler %s did not come back after its deadline; its slot is taken until it does", name)
+                raise HandlerStuck(f"handler {name} did not come back after its deadline", task)
+            raise DeadlineExceeded(f"handler {name} passed the unit's deadline")
+        if task.cancelled():
+            raise HandlerQuit("the handler's task was cancelled from inside")
+        task.result()
+
+    def _start(self, call: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(_kept_inside(call), name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            # Retrieved here, or the event loop would print what a handler that was given up raises in the end.
+            task.exception()
+
+
+async def _kept_inside(call: Coroutine[object, object, None]) -> None:
+    """Await `call`, and let nothing out that would tear the event loop down with every other unit in it."""
     try:
-        done, _ = await asyncio.wait({task}, timeout=max(seconds, 0))
-    except asyncio.CancelledError:
-        await _cancel(task, patience)
+        await call
+    except (Exception, asyncio.CancelledError):
         raise
-    if not done:
-        if not await _cancel(task, patience):
-            raise HandlerStuck(f"handler {name} did not come back after its deadline", task)
-        raise DeadlineExceeded(f"handler {name} passed the unit's deadline")
-    if task.cancelled():
-        raise HandlerCancelled(name)
-    task.result()
+    except BaseException as error:
+        raise HandlerQuit(f"the handler raised {type(error).__name__}") from error
 
 
 async def _cancel(task: asyncio.Task[None], patience: float) -> bool:
-    """Cancel `task` and tell whether it came back; its outcome is retrieved and dropped."""
+    """Cancel `task` and tell whether it came back."""
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=patience)
-    if done and not task.cancelled():
-        task.exception()
     return bool(done)

@@ -37,6 +37,11 @@ class LocalIntake:
         self._store_wait: asyncio.Task[None] | None = None
         self.stopping = asyncio.Event()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether no delivery is started at present."""
+        return bool(self._pauses)
+
     def take(self, delivery: Delivery) -> None:
         """Take one from the transport."""
         if self.stopping.is_set():
@@ -67,8 +72,10 @@ class LocalIntake:
 
     async def wait(self, seconds: float) -> bool:
         """Wait; False as soon as the worker is stopping."""
+        # Not `wait_for`, which in Python 3.11 swallows a cancellation that comes together with the event.
         try:
-            await asyncio.wait_for(self.stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.stopping.wait()
         except TimeoutError:
             return True
         return False

@@ -10,10 +10,10 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from inbox.core import cloudevents
-from inbox.core.disposition import CHARGED, FINAL, Again, Failure, FailureKind, Quarantine, Release
+from inbox.core.disposition import CHARGED, FINAL, Again, Failure, FailureKind, Quarantine, Release, WaitForStore
 from inbox.core.event import Event
 from inbox.core.lifecycle import Command, Lifecycle, Outcome, State
 from inbox.core.policy import decide
@@ -32,7 +32,7 @@ from inbox.errors import (
     Torn,
     UnitMisused,
 )
-from inbox.runtime.handling import HandlerCancelled, HandlerStuck, run_bounded
+from inbox.runtime.handling import HandlerQuit, HandlerStuck, HandlerTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -45,9 +45,16 @@ if TYPE_CHECKING:
     from inbox.ports import Probe, Store, Transport, UnitOfWork, Verifier
     from inbox.runtime.registry import Registry
 
+T = TypeVar("T")
+
 
 class Intake(Protocol):
     """What the processor needs from whoever feeds it."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no delivery is started at present."""
+        ...
 
     async def wait(self, seconds: float) -> bool:
         """Wait; False as soon as the worker is stopping."""
@@ -97,6 +104,9 @@ class Processor:
         settings: the consumer's settings.
         intake: whoever feeds it.
         probes: observers, told of every step in this order.
+
+    Attributes:
+        handlers: those that run.
     """
 
     def __init__(
@@ -119,6 +129,7 @@ class Processor:
         self._settings = settings
         self._intake = intake
         self._probes = tuple(probes)
+        self.handlers = HandlerTasks()
         self._steps: dict[Command, Callable[[Passage], Awaitable[Outcome]]] = {
             command: getattr(self, f"_{command.value}") for command in Command
         }
@@ -168,9 +179,10 @@ class Processor:
             return Outcome.DONE
         assert passage.cloudevent is not None  # noqa: S101 - the table: decoded comes before
         try:
-            passage.event = await verified(
-                passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
-            )
+            async with asyncio.timeout(self._settings.deadline):
+                passage.event = await verified(
+                    passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
+                )
             passage.handler = self._registry.find(passage.event.type)
         except Refused as refusal:
             return self._refuse(passage, refusal)
@@ -188,7 +200,7 @@ class Processor:
                 return Outcome.DONE  # the claim will find it; nothing needs to be prepared
             if not await self._note_start(passage, event):
                 return Outcome.FAILED
-            await run_bounded(
+            await self.handlers.run(
                 self._call_prepare(passage, event, handler),
                 name=handler.name,
                 seconds=self._settings.deadline,
@@ -207,37 +219,36 @@ class Processor:
     async def _begin(self, passage: Passage) -> Outcome:
         passage.unit_ends_at = asyncio.get_running_loop().time() + self._settings.deadline
         try:
-            async with asyncio.timeout_at(passage.unit_ends_at):
-                passage.unit = await self._store.begin()
-        except TimeoutError:
-            return self._fail(passage, Contended("no connection was free in time"))
+            passage.unit = await _in_time(passage, self._store.begin(), "no connection was free in time")
         except StoreError as error:
             return self._fail(passage, error)
         return Outcome.DONE
 
     async def _claim(self, passage: Passage) -> Outcome:
-        event, _ = _known(passage)
+        event, handler = _known(passage)
         unit = _open(passage)
         try:
-            async with asyncio.timeout_at(passage.unit_ends_at):
-                claim = await unit.claim(event.record)
-        except TimeoutError:
-            return self._fail(passage, Contended("the database did not answer in time"))
+            claim = await _in_time(passage, unit.claim(event.record), "the database did not answer in time")
         except StoreError as error:
             return self._fail(passage, error)
         if claim is Claim.NEW:
+            if handler.prepare is not None and not passage.is_prepared:
+                return self._fail(passage, Contended("a known event's row vanished before it could be claimed"))
             return Outcome.DONE
         passage.unit = None  # a claim that is not new has ended its transaction
-        await self._close_start(passage, event)
+        await self._close_start(passage)
         if claim is Claim.DUPLICATE:
             return Outcome.DUPLICATE
         return self._refuse(passage, IdentityConflict("the id is known with other content"))
 
-    async def _close_start(self, passage: Passage, event: Event) -> None:
-        """Close a start noted for a `prepare` whose event turned out to be known."""
-        if passage.start_noted:
-            with suppress(StoreError):  # of a known event no start is ever counted again
-                await self._store.end_attempt(event.record.key)
+    async def _close_start(self, passage: Passage) -> None:
+        """Close the start that was noted, if one was, and charge nothing."""
+        if passage.event is None or not passage.start_noted:
+            return
+        # Best effort: left open it costs nothing unless this process dies before the event's next start.
+        with suppress(StoreError):
+            passage.attempts = await self._store.end_attempt(passage.event.record.key)
+            passage.start_noted = False
 
     async def _start(self, passage: Passage) -> Outcome:
         event, _ = _known(passage)
@@ -266,15 +277,18 @@ class Processor:
     async def _apply(self, passage: Passage) -> Outcome:
         event, handler = _known(passage)
         unit = _open(passage)
+        left = passage.unit_ends_at - asyncio.get_running_loop().time()
+        if left <= 0:  # the handler is not started, so nothing may be charged to its event
+            return self._fail(passage, Contended("the database left the handler no time"))
         try:
-            await run_bounded(
+            await self.handlers.run(
                 unit.apply(handler, event, passage.prepared),
                 name=handler.name,
-                seconds=passage.unit_ends_at - asyncio.get_running_loop().time(),
+                seconds=left,
                 patience=self._settings.cancel_patience,
             )
             if passage.start_noted:
-                await unit.forget(event.record.key)
+                await _in_time(passage, unit.forget(event.record.key), "the database did not answer in time")
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything; all of it is decided upon
             return self._fail(passage, error)
         return Outcome.DONE
@@ -331,32 +345,39 @@ class Processor:
 
     async def _charge(self, passage: Passage, failure: Failure) -> None:
         """Write what this failure costs the event, and close its open start."""
-        if passage.event is None:
+        if passage.event is None or failure.kind is FailureKind.UNAVAILABLE:
             return
-        key = passage.event.record.key
         repeats = failure.kind is FailureKind.CONTENDED and passage.tries <= self._settings.retry.immediate
-        if failure.kind in CHARGED:
-            passage.attempts = await self._store.end_attempt(key, failed=True, error=failure.detail)
-        elif failure.kind in FINAL:
-            if passage.start_noted:
-                passage.attempts = await self._store.end_attempt(key, error=failure.detail)
-        elif failure.kind is not FailureKind.UNAVAILABLE and not repeats:
-            passage.attempts = await self._store.end_attempt(key, released=True, error=failure.detail)
-        else:
+        if failure.kind in FINAL or repeats:
+            await self._close_start(passage)
             return
+        failed = failure.kind in CHARGED
+        passage.attempts = await self._store.end_attempt(
+            passage.event.record.key,
+            failed=failed,
+            released=not failed and not self._intake.is_paused,
+            error=failure.detail,
+        )
         passage.start_noted = False
 
     async def _wait(self, passage: Passage) -> Outcome:
-        if isinstance(passage.disposition, Again):
-            passage.tries += 1
-            ready = await self._intake.wait(passage.disposition.delay)
-        else:
-            ready = await self._intake.wait_for_store()
-        passage.failure = None
-        if ready:
+        disposition = passage.disposition
+        assert isinstance(disposition, Again | WaitForStore)  # noqa: S101 - the table: nothing else waits
+        if await self._wait_to_repeat(passage, disposition.delay, for_store=isinstance(disposition, WaitForStore)):
+            passage.failure = None
             return Outcome.AGAIN
+        # Handed back by a worker that lives: whoever gets it next must not take it for a crash.
+        await self._close_start(passage)
         passage.disposition = Release(0)
         return Outcome.RELEASE
+
+    async def _wait_to_repeat(self, passage: Passage, delay: float, *, for_store: bool) -> bool:
+        """Wait for what a repetition needs; False as soon as the worker is stopping."""
+        passage.tries += 1
+        if for_store and not await self._intake.wait_for_store():
+            return False
+        # Also after the store: one that takes our writes and refuses the unit's would be asked without end.
+        return await self._intake.wait(delay)
 
     async def _quarantine(self, passage: Passage) -> Outcome:
         failure = _failed(passage)
@@ -369,8 +390,10 @@ class Processor:
             passage.disposition = Release(self._settings.retry.max_delay)
             return Outcome.FAILED
         except StoreError:
-            await self._intake.wait_for_store()
-            passage.disposition = Release(self._settings.retry.first_delay)
+            delay = self._settings.retry.delay(passage.tries, random.random())  # noqa: S311 - as above
+            if await self._wait_to_repeat(passage, delay, for_store=True):
+                return Outcome.AGAIN
+            passage.disposition = Release(0)
             return Outcome.FAILED
         return Outcome.DONE
 
@@ -386,7 +409,7 @@ class Processor:
 
     # -------------------------------------------------------- failures in words
     def _refuse(self, passage: Passage, refusal: Refused) -> Outcome:
-        passage.failure = Failure(FailureKind.REFUSED, refusal.code, refusal.detail)
+        passage.failure = failure_of(refusal)
         return Outcome.REFUSED
 
     def _fail(self, passage: Passage, error: Exception) -> Outcome:
@@ -404,25 +427,30 @@ def failure_of(error: Exception) -> Failure:  # noqa: PLR0911 - one row of the f
     name = type(error).__name__
     match error:
         case Reject():
-            return Failure(FailureKind.REJECTED, "rejected", error.reason)
+            return Failure(FailureKind.REJECTED, "rejected", _sentence(error.reason))
         case Retry():
             return Failure(FailureKind.RETRY, "retries-used-up", "the handler asked for another try", after=error.after)
         case Refused():
-            return Failure(FailureKind.REFUSED, error.code, error.detail)
+            return Failure(FailureKind.REFUSED, _sentence(error.code), _sentence(error.detail))
         case Torn():
             return Failure(FailureKind.TORN, "torn", "a stored procedure ended the transaction from inside")
         case UnitMisused():
             return Failure(FailureKind.MISUSED, "unit-misused", error.what)
         case DeadlineExceeded():
             return Failure(FailureKind.DEADLINE, "deadline", str(error))
-        case HandlerCancelled():
-            return Failure(FailureKind.ERROR, "handler-error", "the handler's task was cancelled from inside")
+        case HandlerQuit():
+            return Failure(FailureKind.ERROR, "handler-error", str(error))
         case StoreUnavailable():
             return Failure(FailureKind.UNAVAILABLE, "store-unavailable", str(error))
         case Contended() | StoreError():
             return Failure(FailureKind.CONTENDED, "contended", str(error))
         case _:
             return Failure(FailureKind.ERROR, "handler-error", name)
+
+
+def _sentence(said: object) -> str:
+    """What a handler said, as text: whatever else it gave is told by its class alone."""
+    return said if isinstance(said, str) else type(said).__name__
 
 
 async def verified(
@@ -442,6 +470,19 @@ async def verified(
     if verifier is not None:
         await verifier.verify(delivery, cloudevent)
     return Event(cloudevent, record, delivery.origin)
+
+
+async def _in_time(passage: Passage, step: Awaitable[T], what: str) -> T:
+    """Await a step of the unit, not longer than to the unit's end.
+
+    Raises:
+        Contended: with `what`: it took longer.
+    """
+    try:
+        async with asyncio.timeout_at(passage.unit_ends_at):
+            return await step
+    except TimeoutError as error:
+        raise Contended(what) from error
 
 
 def _known(passage: Passage) -> tuple[Event, Handler]:

@@ -42,9 +42,10 @@ class Recorder:
     """A probe that keeps what it saw."""
 
     seen: list[tuple[Command, Outcome]] = field(default_factory=list)
+    before_seen: list[str] = field(default_factory=list)
 
     def before(self, command: Command, passage: Passage) -> None:
-        pass
+        self.before_seen.append(command.value)
 
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
         self.seen.append((command, outcome))

@@ -125,6 +125,7 @@ def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]: 
             yield Outcome.RELEASE, world, lane
         case Command.QUARANTINE:
             yield Outcome.DONE, replace(world, quarantined=True), lane
+            yield Outcome.AGAIN, world, lane
             yield Outcome.FAILED, world, lane
         case Command.RELEASE | Command.ACKNOWLEDGE:
             yield Outcome.DONE, world, lane

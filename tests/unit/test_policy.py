@@ -37,7 +37,7 @@ def test_a_handler_chooses_its_own_delay() -> None:
 
 def test_a_database_that_is_away_is_waited_for_however_long() -> None:
     failure = Failure(FailureKind.UNAVAILABLE, "why")
-    assert decide(failure, Attempts(failed=99, released=99), 99, POLICY, 0.0) == WaitForStore()
+    assert decide(failure, Attempts(failed=99, released=99), 99, POLICY, 0.0) == WaitForStore(4.0)
 
 
 def test_contention_is_run_again_at_once_then_released_then_quarantined() -> None:
