@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
 
-from inbox.adapters.rabbitmq.connection import Generation, Receipt, connect
+from inbox.adapters.rabbitmq.connection import connect
+from inbox.adapters.rabbitmq.consumer import Receipt
+from inbox.adapters.rabbitmq.generation import Generation
 from inbox.adapters.rabbitmq.settings import (
     MOST_PREFETCH,
     Address,
