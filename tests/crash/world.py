@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import aio_pika
+from sqlalchemy import MetaData
+from sqlalchemy.ext.asyncio import create_async_engine
 from yarl import URL
 
+from inbox.adapters.mysql.schema import apply
 from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.app import Inbox
+from inbox.tables import define_tables
 from inbox.testing.crash import CrashWorker
 from tests.crash import app
 from tests.pairs import Pair
@@ -34,8 +38,8 @@ class World:
     ) -> CrashWorker:
         """Start one; over the ports of proxies where they are given."""
         arguments = (
-            _at_port(self.pair.database_url, database_port),
-            _at_port(self.pair.amqp_url, broker_port),
+            at_port(self.pair.database_url, database_port),
+            at_port(self.pair.amqp_url, broker_port),
             self.queue,
             self.exchange,
         )
@@ -106,5 +110,21 @@ class World:
         assert not left, "no start is left open"
 
 
-def _at_port(url: str, port: int | None) -> str:
+def at_port(url: str, port: int | None) -> str:
+    """The same address by way of a proxy on loopback."""
     return url if port is None else str(URL(url).with_port(port))
+
+
+async def make_world(pair: Pair) -> World:
+    """Tables in this test's database, and names on its broker; nothing is declared there yet."""
+    engine = create_async_engine(pair.database_url)
+    try:
+        await apply(engine, define_tables(MetaData()))
+    finally:
+        await engine.dispose()
+    with closing(app.connect(pair.database_url)) as connection, connection.cursor() as cursor:
+        for statement in app.TABLES:
+            cursor.execute(statement)
+    queue, exchange = pair.unique("ledger"), pair.unique("events")
+    pair.discard(f"{queue}.dead")
+    return World(pair, queue, exchange, [])

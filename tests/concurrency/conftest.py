@@ -1,0 +1,11 @@
+"""The ledger of the kill tests, under load."""
+
+import pytest
+
+from tests.crash.world import World, make_world
+from tests.pairs import Pair
+
+
+@pytest.fixture
+async def world(pair: Pair) -> World:
+    return await make_world(pair)

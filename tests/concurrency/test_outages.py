@@ -1,0 +1,58 @@
+"""Servers that restart or die under load, and links that are cut: effects = distinct events afterwards."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from inbox.testing.faults import Cut, FaultProxy
+from tests.concurrency.load import under_load
+from tests.crash.world import World, at_port
+from tests.services.service import Service
+
+
+def kill(server: Service) -> None:
+    server.kill9()
+    server.start()
+
+
+OUTAGES = pytest.mark.parametrize("outage", [Service.restart, kill], ids=["restart", "sigkill"])
+
+
+@OUTAGES
+@pytest.mark.controls_services
+@pytest.mark.timeout(300)
+async def test_the_database_goes_and_comes(world: World, outage: Callable[[Service], None]) -> None:
+    async with under_load(world) as load:
+        await asyncio.to_thread(outage, world.pair.database)
+        await load.worker.wait_for("intake resumed", times=2)
+
+
+@OUTAGES
+@pytest.mark.controls_services
+@pytest.mark.timeout(300)
+async def test_the_broker_goes_and_comes(world: World, outage: Callable[[Service], None]) -> None:
+    async with under_load(world) as load:
+        # A quorum queue that was declared within the last second loses what was confirmed to it.
+        await load.wait_for_progress(100)
+        await asyncio.to_thread(outage, world.pair.broker)
+        await load.worker.wait_for("connection 2", times=2)
+
+
+async def test_every_link_is_cut_again_and_again(world: World) -> None:
+    pair = world.pair
+    async with (
+        FaultProxy(pair.database.host, pair.database.port) as database,
+        FaultProxy(pair.broker.host, pair.broker.port) as broker,
+        under_load(
+            world,
+            database_url=at_port(pair.database_url, database.port),
+            amqp_url=at_port(pair.amqp_url, broker.port),
+        ) as load,
+    ):
+        for proxies in ([database], [broker], [database, broker], [database], [database, broker]):
+            for how in Cut:
+                for proxy in proxies:
+                    assert proxy.links
+                    proxy.cut(how)
+                await load.wait_for_progress(10)
