@@ -46,12 +46,20 @@ class InboxService:
     """Mixin for a class whose methods apply events. It adds no state and needs no `__init__`."""
 
     def inbox_handlers(self) -> Iterator[tuple[str, Callable[..., Any], Callable[[Event], Awaitable[object]] | None]]:
-        """Each marked method, bound, with its type and its prepare step."""
+        """Each marked method, bound, with its type and its prepare step.
+
+        A subclass's method takes the place of the one it overrides, with that one's mark unless it has its own.
+        """
         seen: set[str] = set()
         for kind in type(self).__mro__:
             for name, member in vars(kind).items():
-                if name in seen:
+                if name in seen or not (marks := _marks(member)):
                     continue
                 seen.add(name)
-                for event_type, prepare in getattr(member, _MARK, ()):
+                for event_type, prepare in marks:
                     yield event_type, getattr(self, name), prepare
+
+
+def _marks(member: object) -> tuple[tuple[str, Callable[[Event], Awaitable[object]] | None], ...]:
+    """The marks of a class's member, whether `@handles` stands above or below a `@staticmethod` or `@classmethod`."""
+    return getattr(member, _MARK, ()) or getattr(getattr(member, "__func__", None), _MARK, ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import typing
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from inbox.config import require
 from inbox.core.handler import Face, Handler
-from inbox.errors import NoHandler
+from inbox.errors import NoHandler, UnitMisused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,19 +41,23 @@ class Registry:
         """Register `function` for `event_type`.
 
         Raises:
-            ConfigurationError: the type has a handler, or the function's signature does not say
-                which face of the unit it wants.
+            ConfigurationError: the type has a handler, or it cannot be told from `function` how and with
+                which face of the unit it is to be called.
         """
+        require(_is_function(function), f"a handler must be a function or a bound method, not a {_kind(function)}")
         name = f"{function.__module__}.{function.__qualname__}"
-        taken = self._handlers.get(event_type)
+        require(isinstance(event_type, str), f"handler {name}: the event type is a {_kind(event_type)}, not a text")
         require(bool(event_type), f"handler {name}: the event type is empty")
+        taken = self._handlers.get(event_type)
         require(
             taken is None,
             f"two handlers for type {event_type!r}: {taken.name if taken else ''} and {name}; "
             "one event has one effect: call both from one handler, or give each its own consumer name",
         )
-        require(prepare is None or inspect.iscoroutinefunction(prepare), f"handler {name}: prepare must be `async def`")
-        handler = Handler(name, event_type, face_of(function, name, prepared=prepare is not None), function, prepare)
+        if prepare is not None:
+            _check_prepare(prepare, name)
+        face = face_of(function, name, prepared=prepare is not None)
+        handler = Handler(name, event_type, face, _finished(function, name), prepare)
         self._handlers[event_type] = handler
         return handler
 
@@ -86,18 +91,23 @@ def face_of(function: Callable[..., Any], name: str, *, prepared: bool) -> Face:
         ConfigurationError: the signature is not `(event, unit)`, or `(event, unit, prepared)`, the
             annotation is missing or no known face, or it contradicts `def` or `async def`.
     """
-    parameters = list(inspect.signature(function).parameters.values())
+    parameters = _positional(function)
     wanted = "(event, session, prepared)" if prepared else "(event, session)"
     require(
-        len(parameters) == (3 if prepared else 2), f"handler {name}: takes {len(parameters)} arguments, not {wanted}"
+        len(parameters) == (3 if prepared else 2),
+        f"handler {name}: takes {inspect.signature(function)}, not {wanted} by position",
     )
     face = _annotated_face(function, parameters[1])
     if face is None:
         require(
             False,
             f"handler {name}: annotate its second parameter with AsyncSession, AsyncConnection or, "
-            "for a plain `def`, sqlalchemy.orm.Session",
+            "for a plain `def`, sqlalchemy.orm.Session: these classes themselves, for that is what it gets",
         )
+    require(
+        not inspect.isgeneratorfunction(function) and not inspect.isasyncgenfunction(function),
+        f"handler {name}: has a `yield`, so that a call would run none of it",
+    )
     is_async = inspect.iscoroutinefunction(function)
     require(
         is_async == (face is not Face.SYNC_SESSION),
@@ -110,11 +120,59 @@ def face_of(function: Callable[..., Any], name: str, *, prepared: bool) -> Face:
 def _annotated_face(function: Callable[..., Any], parameter: inspect.Parameter) -> Face | None:
     try:
         annotation = typing.get_type_hints(function).get(parameter.name)
-    except NameError:  # imported under TYPE_CHECKING only: the last word of the text is the class
+    except Exception:  # noqa: BLE001 - evaluating annotations may raise anything: imported under TYPE_CHECKING only
         annotation = parameter.annotation
-    if isinstance(annotation, str):
+    if isinstance(annotation, str):  # the last word of the text is the class
         word = annotation.rsplit(".", 1)[-1]
         return next((face for face in Face if face.value == word), None)
-    if isinstance(annotation, type):
-        return next((face for kind, face in _FACES.items() if issubclass(annotation, kind)), None)
-    return None
+    return _FACES.get(annotation) if isinstance(annotation, type) else None
+
+
+def _check_prepare(prepare: Callable[..., Any], name: str) -> None:
+    require(
+        _is_function(prepare) and inspect.iscoroutinefunction(prepare), f"handler {name}: prepare must be `async def`"
+    )
+    require(
+        len(_positional(prepare)) == 1,
+        f"handler {name}: prepare takes {inspect.signature(prepare)}, not (event) by position",
+    )
+
+
+def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Its parameters, if each takes one argument by position; otherwise none."""
+    parameters = list(inspect.signature(function).parameters.values())
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return parameters if all(parameter.kind in by_position for parameter in parameters) else []
+
+
+def _finished(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """`function`, which must have done its work when it returns.
+
+    What it returns and nobody awaits was meant to do something. The unit would be committed without that.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: object) -> None:
+        _refuse_unfinished(function(*arguments), name)
+
+    @functools.wraps(function)
+    async def run_async(*arguments: object) -> None:
+        _refuse_unfinished(await function(*arguments), name)
+
+    return run_async if inspect.iscoroutinefunction(function) else run
+
+
+def _refuse_unfinished(result: object, name: str) -> None:
+    if not (inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)):
+        return
+    if inspect.iscoroutine(result):
+        result.close()  # or Python would complain, later and elsewhere, that it was never awaited
+    raise UnitMisused(f"returned a {_kind(result)} that nobody awaits: await it in the handler", handler=name)
+
+
+def _is_function(given: object) -> bool:
+    return inspect.isfunction(given) or inspect.ismethod(given)
+
+
+def _kind(given: object) -> str:
+    return type(given).__name__

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from inbox.core.handler import Face
 from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class MemoryUnit:
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
         """As `ports.UnitOfWork.apply`."""
         self.store.fault("apply")
-        await handler.function(*handler.arguments(event, self, prepared))
+        done = handler.function(*handler.arguments(event, self, prepared))
+        if handler.face is not Face.SYNC_SESSION:
+            await done
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Any]:
@@ -178,7 +181,8 @@ class MemoryStore:
         known = self.attempts.get(key, Attempts())
         known = replace(known, failed=known.failed + failed, released=known.released + released)
         self.open_starts.discard(key)
-        self.attempts[key] = known
+        if failed or released or key in self.attempts:
+            self.attempts[key] = known
         return known
 
     async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
