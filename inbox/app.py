@@ -70,6 +70,7 @@ class Inbox:
             self.name, concurrency=self.settings.concurrency, deadline=self.settings.deadline
         )
         self._consumer: Consumer | None = None
+        self._is_stopping = False
 
     # ------------------------------------------------------------ handlers
     def handler(
@@ -132,16 +133,20 @@ class Inbox:
             StopTimeout: a handler did not come back within the shutdown's patience.
         """
         consumer = self._make_consumer()
-        if not await consumer.open():
+        if self._is_stopping or not await consumer.open():
             return
-        if started is not None:
-            started()
-        await consumer.run()
+        await consumer.run(started)
 
     def stop(self) -> None:
-        """Take nothing new, finish what is running, then let `run` return. May be called twice."""
+        """Take nothing new, finish what is running, then let `run` return. May be called twice, and before `run`."""
+        self._is_stopping = True
         if self._consumer is not None:
             self._consumer.stop()
+
+    @property
+    def running_handlers(self) -> list[str]:
+        """Names of the handlers that run, also of those that were given up after their deadline."""
+        return [] if self._consumer is None else self._consumer.running_handlers
 
     def _make_consumer(self) -> Consumer:
         require(self._consumer is None, "an Inbox runs once; make another one")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inbox.errors import TransportError
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.processor import Processor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from inbox.config import ConsumerSettings
     from inbox.ports import Probe, Store, Transport, Verifier
@@ -84,9 +84,7 @@ class Consumer:
                 opening.result()
                 is_open = True
         finally:
-            opening.cancel()
-            stopping.cancel()
-            await asyncio.wait({opening, stopping})
+            await _cancel({opening, stopping})
             if not is_open:
                 await self._close()
         return is_open
@@ -95,8 +93,11 @@ class Consumer:
         await self._store.open()
         await self._transport.open(prefetch=self._settings.effective_prefetch)
 
-    async def run(self) -> None:
+    async def run(self, started: Callable[[], None] | None = None) -> None:
         """Consume until `stop`.
+
+        Args:
+            started: called when consuming begins; what it raises ends the run.
 
         Raises:
             TransportError: the transport's patience ended; units in hand were finished first.
@@ -107,17 +108,21 @@ class Consumer:
         source = asyncio.create_task(self._transport.run(self._intake.take), name="transport")
         stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
         try:
+            if started is not None:
+                started()
             await asyncio.wait({source, stopping, *lanes}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
             try:
                 await self._drain(lanes)
             finally:
-                source.cancel()
-                await asyncio.wait({source})
+                await _cancel({source, stopping})
                 await self._close()
-        if not source.cancelled():
-            source.result()
+        _raise_errors(source)
+
+    @property
+    def running_handlers(self) -> list[str]:
+        """Names of the handlers that run, also of those that were given up."""
+        return self._processor.handlers.names
 
     def stop(self) -> None:
         """Take nothing new, finish what is running, then let `run` return. May be called twice."""
@@ -134,23 +139,38 @@ class Consumer:
             StopTimeout: some lanes had to be cancelled, and their handlers did not come back.
             Exception: a lane had failed by a defect of ours.
         """
-        await self._transport.stop()  # first, or what is handed back would come again
-        self._intake.stop()
-        _, running = await asyncio.wait(lanes, timeout=self._settings.shutdown_patience)
-        await self._intake.wait_released()
-        for lane in running:
-            lane.cancel()
-        if running:
-            await asyncio.wait(running, timeout=self._settings.cancel_patience)
-        stuck = self._processor.handlers.names
-        if stuck:
-            raise StopTimeout(stuck)
-        for lane in lanes:
-            if lane.done() and not lane.cancelled():
-                lane.result()
+        try:
+            await self._transport.stop()  # first, or what is handed back would come again
+            self._intake.stop()
+            await asyncio.wait(lanes, timeout=self._settings.shutdown_patience)
+            await self._intake.wait_released()
+        finally:
+            self._intake.stop()
+            await _cancel(lanes, self._settings.cancel_patience)
+        if self.running_handlers:
+            raise StopTimeout(self.running_handlers)
+        _raise_errors(*lanes)
 
     async def _close(self) -> None:
         try:
             await self._transport.close()
         finally:
             await self._store.close()
+
+
+async def _cancel(tasks: Collection[asyncio.Task[Any]], patience: float | None = None) -> None:
+    """Cancel what has not ended, and wait for that, not longer than `patience`. Whatever they raise is not told."""
+    for task in tasks:
+        task.cancel()
+    done, _ = await asyncio.wait(tasks, timeout=patience)
+    for task in done:
+        if not task.cancelled():
+            task.exception()
+
+
+def _raise_errors(*tasks: asyncio.Task[Any]) -> None:
+    """Raise the first error of tasks that have ended by one."""
+    errors = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+    for error in errors:
+        if error is not None:
+            raise error

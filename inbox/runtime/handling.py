@@ -43,7 +43,7 @@ class HandlerTasks:
     @property
     def names(self) -> list[str]:
         """Names of the handlers that run, also of those that were given up."""
-        return sorted(task.get_name() for task in self._running)
+        return sorted(task.get_name() for task in tuple(self._running))
 
     async def run(self, call: Coroutine[object, object, None], *, name: str, seconds: float, patience: float) -> None:
         """Await `call` in a task of its own.

@@ -125,7 +125,7 @@ class LocalIntake:
 
     def _reopen(self, why: str) -> None:
         self._pauses.discard(why)
-        if not self._pauses:
+        if not self._pauses and not self.stopping.is_set():
             self._open.set()
             log.warning("intake resumed")
 

@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -161,7 +162,8 @@ def _run(target: Callable[..., None], telling: Connection, arguments: tuple[obje
     threading.Thread(target=_stop_with_supervisor, name="supervisor", daemon=True).start()
 
     def consuming() -> None:
-        telling.send_bytes(b"consuming")
+        with suppress(OSError):  # nobody listens any more: then the thread above ends us
+            telling.send_bytes(b"consuming")
         telling.close()
 
     target(consuming, *arguments)

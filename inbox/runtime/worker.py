@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
+import select
 import signal
 import threading
+import time
+import traceback
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -14,7 +19,7 @@ from inbox.errors import InboxError
 from inbox.runtime.consumer import StopTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from inbox.app import Inbox
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("inbox")
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: Seconds to close connections, and to leave an event loop on which no unit runs any more.
+_LEAVING = 5.0
 
 
 class Exit(IntEnum):
@@ -36,8 +43,9 @@ class Exit(IntEnum):
 def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Exit:
     """Run `inbox` until SIGTERM or SIGINT, in this process and on an event loop of its own.
 
-    A handler that blocks the event loop cannot be cancelled: past the shutdown's patience the
-    process ends hard, with its name logged. What it did in its unit is undone by the server.
+    A handler that blocks the event loop cannot be cancelled, nor can a thread that one has left behind:
+    past the patience the process ends hard, with the handlers named that still run. What they did in
+    their units is undone by the server.
 
     Args:
         inbox: what to run; it runs once.
@@ -54,57 +62,116 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
             started()
 
     try:
-        asyncio.run(_run(inbox, on_start))
-    except StopTimeout as error:
-        log.error("%s", error)  # noqa: TRY400 - one line, no traceback
-        _exit_now(Exit.STOPPED_HARD)
+        _run(inbox, on_start)
     except InboxError as error:
         if not has_started.is_set():
-            log.error("not started: %s", error)  # noqa: TRY400 - as above, and it names the fix
+            log.error("not started: %s", error)  # noqa: TRY400 - one line, no traceback; it names the fix
             return Exit.NOT_STARTED
         log.error("%s", error)  # noqa: TRY400 - as above
+        return Exit.FAILED
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, it has ended the run
+        log.error("stopped by a defect: %s", _place(error))  # noqa: TRY400 - its text could be a payload's
         return Exit.FAILED
     return Exit.STOPPED
 
 
-async def _run(inbox: Inbox, started: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-    patience = inbox.settings.shutdown_patience + inbox.settings.cancel_patience + 5
-    timers: list[threading.Timer] = []
+def _run(inbox: Inbox, started: Callable[[], None]) -> None:
+    watchdog = Watchdog(lambda: _end_hard(StopTimeout(inbox.running_handlers)))
+    loop: asyncio.AbstractEventLoop | None = None
 
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what `signal` calls it with
-        # Not `loop.add_signal_handler`: it would wait for a handler that blocks the loop.
-        timers.append(_exit_after(patience))
-        loop.call_soon_threadsafe(inbox.stop)
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what `signal` calls it with
+        settings = inbox.settings
+        watchdog.arm(settings.shutdown_patience + settings.cancel_patience + _LEAVING)
+        if loop is None:
+            inbox.stop()
+        else:
+            loop.call_soon_threadsafe(inbox.stop)
 
-    before = {number: signal.signal(number, on_signal) for number in _STOP_SIGNALS}
+    async def run() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        try:
+            await inbox.run(started=started)
+        except StopTimeout as error:
+            _end_hard(error)  # leaving the loop would wait for the handlers that do not come back
+        finally:
+            loop = None
+            # Also unasked: leaving the loop waits for the tasks and threads that handlers have left behind.
+            watchdog.arm(_LEAVING)
+
+    try:
+        with _calling(stop):
+            asyncio.run(run())
+    finally:
+        watchdog.close()
+
+
+@contextmanager
+def _calling(stop: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let the signals that stop a worker call `stop`.
+
+    Not by `loop.add_signal_handler`, which would wait for a handler that blocks the loop.
+    """
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)  # a supervisor blocks what would come too early
     try:
-        await inbox.run(started=started)
-    except StopTimeout as error:
-        # Leaving the loop would wait for the handlers that do not come back.
-        log.error("%s", error)  # noqa: TRY400 - one line, no traceback
-        _exit_now(Exit.STOPPED_HARD)
+        yield
     finally:
-        for timer in timers:
-            timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _exit_after(seconds: float) -> threading.Timer:
-    """End the process hard unless it has ended by then, whatever its event loop does."""
-    timer = threading.Timer(seconds, _exit_blocked)
-    timer.daemon = True
-    timer.start()
-    return timer
+class Watchdog:
+    """Calls `expired`, from a thread of its own, unless it is closed in time once it was armed.
+
+    It is told over a pipe: a signal handler may write to one wherever it interrupts, even itself. A lock
+    or a new thread could be what it has interrupted, and then neither would go on.
+
+    Args:
+        expired: ends the process.
+    """
+
+    def __init__(self, expired: Callable[[], None]) -> None:
+        self._expired = expired
+        self._ends_at = math.inf
+        self._told, self._tell = os.pipe()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+        self._thread.start()
+
+    def arm(self, seconds: float) -> None:
+        """Allow so many seconds until `close`; a second call can only shorten them."""
+        ends_at = time.monotonic() + seconds
+        if ends_at < self._ends_at:
+            self._ends_at = ends_at
+            os.write(self._tell, b"!")
+
+    def close(self) -> None:
+        """The process ends by itself."""
+        os.close(self._tell)
+        self._thread.join()
+        os.close(self._told)
+
+    def _watch(self) -> None:
+        while True:
+            left = None if self._ends_at == math.inf else max(self._ends_at - time.monotonic(), 0)
+            if not select.select([self._told], [], [], left)[0]:
+                self._expired()
+                return
+            if not os.read(self._told, 1):
+                return
 
 
-def _exit_blocked() -> None:
-    log.error("stopped hard: a handler blocks the event loop")
+def _end_hard(reason: StopTimeout) -> None:
+    log.error("%s", reason)
     _exit_now(Exit.STOPPED_HARD)
 
 
 def _exit_now(code: Exit) -> None:
     logging.shutdown()
     os._exit(code)
+
+
+def _place(error: BaseException) -> str:
+    """Class and place of an error that nobody expected."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} at {frames[-1].filename}:{frames[-1].lineno}"

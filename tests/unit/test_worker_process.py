@@ -81,21 +81,6 @@ def test_a_handler_that_does_not_come_back_is_ended_hard(monkeypatch: pytest.Mon
     assert codes == [Exit.STOPPED_HARD]
 
 
-def test_a_blocked_loop_is_ended_by_a_timer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    ended = threading.Event()
-    codes: list[Exit] = []
-
-    def exit_now(code: Exit) -> None:
-        codes.append(code)
-        ended.set()
-
-    monkeypatch.setattr(worker, "_exit_now", exit_now)
-    worker._exit_after(0)
-    assert ended.wait(10)
-    assert codes == [Exit.STOPPED_HARD]
-    assert "blocks the event loop" in caplog.text
-
-
 # ---------------------------------------------------------------- the supervisor
 Target = Callable[..., None]
 
