@@ -71,6 +71,7 @@ class Inbox:
         )
         self._consumer: Consumer | None = None
         self._is_stopping = False
+        self._is_entered = False
 
     # ------------------------------------------------------------ handlers
     def handler(
@@ -171,12 +172,18 @@ class Inbox:
         Raises:
             StartupError: with one message that names the fix.
         """
-        await self._store.open()
+        try:
+            await self._store.open()
+        except BaseException:
+            await self._store.close()
+            raise
+        self._is_entered = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_entered = False
         await self._store.close()
 
     async def verify(self, delivery: Delivery) -> Event:
@@ -200,5 +207,10 @@ class Inbox:
 
         Raises:
             AlreadyProcessed, IdentityConflict, TryAgain, NotApplied, CommitUnresolved, UnitMisused.
+            ConfigurationError: the Inbox is not open, so nothing has checked guard and tables.
         """
-        return transaction(self._store, event)
+        require(
+            self._is_entered or self._consumer is not None,
+            "the Inbox is not open: use `async with inbox:` around everything that calls inbox.transaction",
+        )
+        return transaction(self._store, event, self.settings.deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 
@@ -18,6 +19,13 @@ def require(condition: bool, message: str) -> None:
     """Raise `ConfigurationError(message)` unless `condition` holds."""
     if not condition:
         raise ConfigurationError(message)
+
+
+def _require_seconds(settings: object, *names: str, prefix: str = "") -> None:
+    for name in names:
+        require(
+            0 < getattr(settings, name) < math.inf, f"{prefix}{name} must be more than 0 seconds, and a number of them"
+        )
 
 
 def env(name: str, default: str | None = None) -> str:
@@ -66,10 +74,10 @@ class ConsumerSettings:
             self.prefetch is None or self.concurrency <= self.prefetch <= _MOST_PREFETCH,
             f"prefetch must be at least the concurrency and at most {_MOST_PREFETCH}",
         )
-        require(self.deadline > 0, "deadline must be more than 0 seconds")
-        require(self.cancel_patience > 0, "cancel_patience must be more than 0 seconds")
-        require(self.shutdown_patience > 0, "shutdown_patience must be more than 0 seconds")
-        require(self.retry.max_attempts >= 1, "retry.max_attempts must be at least 1")
+        _require_seconds(self, "deadline", "cancel_patience", "shutdown_patience")
+        _require_seconds(self.retry, "first_delay", "max_delay", "max_hold", prefix="retry.")
+        for name, least in {"max_attempts": 1, "immediate": 0, "max_releases": 0}.items():
+            require(getattr(self.retry, name) >= least, f"retry.{name} must be at least {least}")
         require(self.identity in ("id", "source+id"), "identity must be 'id' or 'source+id'")
         unknown = set(self.fingerprint or ()) - {"source", "type", "subject", "data"}
         require(not unknown, f"fingerprint may cover source, type, subject and data, not {sorted(unknown)}")
@@ -123,7 +131,7 @@ class DatabaseSettings:
         require(
             1 <= self.lock_wait <= _MOST_LOCK_WAIT, f"lock_wait must be between 1 and {_MOST_LOCK_WAIT} whole seconds"
         )
-        require(self.connect_timeout > 0, "connect_timeout must be more than 0 seconds")
+        _require_seconds(self, "connect_timeout")
         require(self.tls or self.tls_ca is None, "tls_ca is set but tls is not: set tls=True to require encryption")
         require(self.quarantine_rows >= 1, "quarantine_rows must be at least 1")
         require(self.quarantine_bytes >= 1, "quarantine_bytes must be at least 1")

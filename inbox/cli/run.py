@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from inbox.app import Inbox
 from inbox.cli.load import load_inbox
@@ -68,7 +69,7 @@ def print_summary(inbox: Inbox, workers: int) -> None:
     """What is about to run, for the person who started it: on standard error, without secrets."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in inbox.describe().items():
-        table.add_row(name, value)
+        table.add_row(name, Text(value))  # as it is: brackets in a name are no markup
     table.add_row("workers", str(workers))
     Console(stderr=True).print(table)
 

@@ -52,7 +52,7 @@ class Consumer:
         self._store = store
         self._transport = transport
         self._settings = settings
-        self._intake = LocalIntake(store, transport)
+        self._intake = LocalIntake(store, transport, most=2 * settings.effective_prefetch)
         self._stopping = asyncio.Event()
         self._processor = Processor(
             name,

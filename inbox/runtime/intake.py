@@ -1,6 +1,6 @@
 """Deliveries in hand: queued for a lane, or held until they are handed back.
 
-Bounded by the transport's prefetch: nothing here is more than what the transport has out.
+Bounded by the transport's prefetch: what is queued beyond it came over links that are gone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ class LocalIntake:
     Args:
         store: asked when it takes writes again.
         transport: gets back what is released.
+        most: more deliveries than the transport can have out at once; the oldest of more are forgotten.
     """
 
-    def __init__(self, store: Store, transport: Transport) -> None:
+    def __init__(self, store: Store, transport: Transport, most: int) -> None:
         self._store = store
         self._transport = transport
+        self._most = most
         self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._holds: set[asyncio.Task[None]] = set()
         self._pauses: set[str] = set()
@@ -46,8 +48,12 @@ class LocalIntake:
         """Take one from the transport."""
         if self.stopping.is_set():
             self.release_later(delivery, 0)
-        else:
-            self._queue.put_nowait(delivery)
+            return
+        self._queue.put_nowait(delivery)
+        if self._queue.qsize() > self._most:
+            # A link that comes and goes while intake is paused brings the same deliveries again and again. The
+            # oldest came over one that is gone: nobody can settle it, and it was delivered anew.
+            self._queue.get_nowait()
 
     async def next(self) -> Delivery | None:
         """The next delivery to process; None once the worker is stopping."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def transaction(store: Store, event: Event) -> AsyncIterator[AsyncSession]:
+async def transaction(store: Store, event: Event, deadline: float) -> AsyncIterator[AsyncSession]:
     """Claim `event`, run the block on its session, commit. The block cannot be run again from here.
 
     Args:
         store: an open store.
         event: a verified event.
+        deadline: seconds that a connection and the claim may take together; who holds one transaction and waits in it
+            for another could wait for ever.
 
     Yields:
         The session of the transaction that holds the claim.
@@ -47,7 +50,11 @@ async def transaction(store: Store, event: Event) -> AsyncIterator[AsyncSession]
         UnitMisused: the block did what would have split the unit; everything was undone.
         Exception: whatever the block raised; everything was undone.
     """
-    unit = await _claimed(store, event)
+    try:
+        async with asyncio.timeout(deadline):
+            unit = await _claimed(store, event)
+    except TimeoutError as error:
+        raise TryAgain("the database did not answer in time, or every connection is in use") from error
     is_over = False
     try:
         async with unit.session() as session:
