@@ -72,10 +72,8 @@ async def wait_until(fact: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def under_load(
-    world: World, *, database_url: str | None = None, amqp_url: str | None = None
-) -> AsyncIterator[Load]:
-    """Two worker processes that work; after the block they finish what there is, and the oracle judges."""
+async def at_work(world: World, *, database_url: str | None = None, amqp_url: str | None = None) -> AsyncIterator[Load]:
+    """Two worker processes that consume."""
     env = {
         "APP_DATABASE_URL": database_url or world.pair.database_url,
         "APP_AMQP_URL": amqp_url or world.pair.amqp_url,
@@ -84,7 +82,13 @@ async def under_load(
     }
     async with running("run", TARGET, "--workers", "2", env=env) as worker:
         await worker.wait_for("connection 1", times=2)
-        load = Load(world, worker, asyncio.Event())
+        yield Load(world, worker, asyncio.Event())
+
+
+@asynccontextmanager
+async def under_load(world: World, **urls: str) -> AsyncIterator[Load]:
+    """Workers with work; after the block they finish what there is, and the oracle judges."""
+    async with at_work(world, **urls) as load:
         publishing = asyncio.ensure_future(load.publish())
         try:
             await load.wait_for_progress()
@@ -95,7 +99,7 @@ async def under_load(
             await publishing
         await wait_until(lambda: load.effects() >= len(world.published))
         await world.wait_drained()
-        ended = await worker.stop()
+        ended = await load.worker.stop()
     await judge(world, ended)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from inbox.testing.faults import Cut, FaultProxy
-from tests.concurrency.load import under_load
+from tests.concurrency.load import at_work, judge, under_load, wait_until
 from tests.crash.world import World, at_port
 from tests.services.service import Service
 
@@ -56,3 +56,34 @@ async def test_every_link_is_cut_again_and_again(world: World) -> None:
                     assert proxy.links
                     proxy.cut(how)
                 await load.wait_for_progress(10)
+
+
+@pytest.mark.parametrize("gone", ["database", "both"])
+async def test_a_worker_whose_servers_are_gone_still_stops_in_order(world: World, gone: str) -> None:
+    pair = world.pair
+    async with (
+        FaultProxy(pair.database.host, pair.database.port) as database,
+        FaultProxy(pair.broker.host, pair.broker.port) as broker,
+        at_work(
+            world,
+            database_url=at_port(pair.database_url, database.port),
+            amqp_url=at_port(pair.amqp_url, broker.port),
+        ) as load,
+    ):
+        publishing = asyncio.ensure_future(load.publish())
+        await load.wait_for_progress()
+        for name, proxy, sign in (("database", database, "intake paused"), ("broker", broker, "cannot be reached")):
+            if gone in (name, "both"):
+                proxy.refuse()
+                proxy.cut()
+                await load.worker.wait_for(sign, times=2 if gone != "both" else 1)
+        ended = await load.worker.stop()
+        load.enough.set()
+        await publishing
+    assert ended.code == 0, ended.err
+    assert "Traceback" not in ended.err, ended.err
+    async with at_work(world) as load:
+        await wait_until(lambda: load.effects() >= len(world.published))
+        await world.wait_drained()
+        ended = await load.worker.stop()
+    await judge(world, ended)
