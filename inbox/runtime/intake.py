@@ -71,20 +71,19 @@ class LocalIntake:
         if self.stopping.is_set():
             return
         self.stopping.set()
-        while not self._queue.empty():
-            if (delivery := self._queue.get_nowait()) is not None:
-                self.release_later(delivery, 0)
+        for delivery in filter(None, [self._queue.get_nowait() for _ in range(self._queue.qsize())]):
+            self.release_later(delivery, 0)
         self._queue.put_nowait(None)
 
     async def wait(self, seconds: float) -> bool:
         """Wait; False as soon as the worker is stopping."""
         # Not `wait_for`, which in Python 3.11 swallows a cancellation that comes together with the event.
+        stopping = asyncio.ensure_future(self.stopping.wait())
         try:
-            async with asyncio.timeout(seconds):
-                await self.stopping.wait()
-        except TimeoutError:
-            return True
-        return False
+            await asyncio.wait({stopping}, timeout=seconds)
+        finally:
+            stopping.cancel()
+        return not self.stopping.is_set()
 
     async def wait_for_store(self) -> bool:
         """Pause intake until the database takes writes; False as soon as the worker is stopping."""

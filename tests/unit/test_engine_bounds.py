@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from inbox.config import ConsumerSettings, DatabaseSettings
+from inbox.core.delivery import Delivery
 from inbox.core.policy import RetryPolicy
 from inbox.errors import ConfigurationError, SchemaError, StoreUnavailable, TryAgain
 from inbox.runtime.intake import LocalIntake
@@ -192,3 +193,21 @@ async def test_an_abandoned_block_is_undone() -> None:
             await asyncio.sleep(0)
     assert not engine.store.rows
     assert not engine.store.effects
+
+
+async def test_what_arrives_after_the_stop_is_handed_back_before_the_stop_ends() -> None:
+    transport = MemoryTransport()
+    handed_back = asyncio.Event()
+
+    async def release(delivery: Delivery) -> bool:
+        await asyncio.sleep(0)
+        handed_back.set()
+        return True
+
+    transport.release = release  # type: ignore[method-assign]
+    intake = LocalIntake(MemoryStore(), transport, most=4)
+    intake.stop()
+    intake.take(delivery())
+    assert await intake.next() is None
+    await intake.wait_released()
+    assert handed_back.is_set()

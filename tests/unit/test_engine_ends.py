@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import logging
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,6 +20,8 @@ from inbox.core.event import Event
 from inbox.core.lifecycle import Command, Outcome
 from inbox.errors import SchemaError, TransportError
 from inbox.ports import Passage
+from inbox.runtime import supervisor, worker
+from inbox.runtime.supervisor import Supervisor
 from inbox.runtime.supervisor import _run as run_in_process
 from inbox.runtime.worker import Exit, Watchdog, run_worker
 from tests.unit.engine import FAST, Engine, Recorder, apply, delivery
@@ -218,6 +222,41 @@ def test_a_watchdog_ends_what_does_not_end() -> None:
     watchdog.arm(0)
     assert ended.wait(10)
     watchdog.close()
+
+
+def test_a_hard_end_writes_its_last_line_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(logging, "shutdown", lambda: done.append("flushed"))
+    monkeypatch.setattr(os, "_exit", done.append)
+    worker._exit_now(Exit.STOPPED_HARD)
+    assert done == ["flushed", Exit.STOPPED_HARD]
+
+
+def test_a_worker_stops_when_its_supervisor_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead:
+        def join(self) -> None: ...
+
+    told: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _, number: told.append(number))
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)
+    supervisor._stop_with_supervisor()
+    assert not told, "nobody supervises"
+    monkeypatch.setattr(multiprocessing, "parent_process", Dead)
+    supervisor._stop_with_supervisor()
+    assert told == [signal.SIGTERM]
+
+
+def stops_hard(consuming: Callable[[], None], watcher: int) -> None:
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    consuming()
+    os.kill(watcher, signal.SIGTERM)
+    stopped.wait(30)
+    sys.exit(Exit.STOPPED_HARD)
+
+
+def test_the_worst_end_of_any_worker_is_the_supervisors() -> None:
+    assert Supervisor(stops_hard, (os.getpid(),), count=1, patience=30).run() is Exit.STOPPED_HARD
 
 
 PROGRAM = """
