@@ -49,7 +49,8 @@ class ConsumerSettings:
     """How one consumer works.
 
     Attributes:
-        concurrency: units of work at once in one process; also its database connections, less two.
+        concurrency: units of work at once in one process. It holds one database connection for each, one
+            beside them for attempts and quarantine, and short ones after trouble.
         prefetch: deliveries the transport may have in hand; None is four times the concurrency.
         deadline: seconds one unit may take, handler included.
         cancel_patience: seconds a cancelled handler gets to come back before it is reported as stuck.

@@ -205,7 +205,7 @@ class Store(Protocol):
 
 
 #: Takes one delivery. Called on the event loop, must not block; the transport never has more
-#: deliveries out than its prefetch.
+#: deliveries out than its prefetch, and one dead letter beside them.
 Sink = Callable[["Delivery"], None]
 
 
