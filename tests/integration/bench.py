@@ -51,13 +51,17 @@ class Job(Base):
 def made_database(service: Service, label: str) -> Iterator[str]:
     """The URL of a database with the inbox's tables and the bench's own."""
     schema = create_schema(service, label)
-    url = make_url(service.dsn).set(drivername="mysql+pymysql", database=schema)
-    engine = create_engine(url)
+    url = make_url(service.dsn).set(database=schema).render_as_string(hide_password=False)
+    made_tables(url)
+    yield url
+    drop_schema(service, schema)
+
+
+def made_tables(url: str) -> None:
+    engine = create_engine(make_url(url).set(drivername="mysql+pymysql"))
     define_tables(MetaData()).inbox.metadata.create_all(engine)
     Base.metadata.create_all(engine)
     engine.dispose()
-    yield url.render_as_string(hide_password=False)
-    drop_schema(service, schema)
 
 
 class Witness:
@@ -127,12 +131,26 @@ class Bench:
         url: of a `made_database`.
         driver: which one.
         settings: of the database.
+        port: of a proxy on loopback that the unit's connections are to go through; the witness never does.
+        deadline: of a unit, in seconds.
     """
 
-    def __init__(self, url: str, driver: Driver, settings: DatabaseSettings | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        driver: Driver,
+        settings: DatabaseSettings | None = None,
+        *,
+        port: int | None = None,
+        deadline: float = 20.0,
+    ) -> None:
         self.settings = settings or DatabaseSettings(lock_wait=1)
         self.url = url
-        self.engine = make_engine(make_url(url).set(drivername=f"mysql+{driver}"), self.settings, 20.0)
+        self.deadline = deadline
+        target = make_url(url).set(drivername=f"mysql+{driver}")
+        if port is not None:
+            target = target.set(host="127.0.0.1", port=port)
+        self.engine = make_engine(target, self.settings, deadline)
         self.witness = Witness(url)
         self.lane: Lane | None = None
         self.told: list[bool] = []
@@ -155,7 +173,7 @@ class Bench:
         """A unit on the lane that the last one left, or on a new one."""
         if self.lane is None or self.lane.is_stale:
             self.lane = await open_lane(self.engine)
-        return Unit(self.lane, self.engine, STATEMENTS, self.settings, 20.0, self._take_back)
+        return Unit(self.lane, self.engine, STATEMENTS, self.settings, self.deadline, self._take_back)
 
     def _take_back(self, lane: Lane, reusable: bool) -> None:
         self.told.append(reusable)
@@ -205,6 +223,12 @@ class Bench:
         assert len(self.told) == told + 1, "the lane comes back exactly once"
         return Ending(error, self.told[-1], self.there(record, accounts))
 
+    async def applied(self, unit: Unit, function: Callable[..., Any], face: Face) -> None:
+        """Claim, apply and commit on `unit`; what the handler raises is the caller's."""
+        await unit.claim(self.record())
+        await unit.apply(Handler("bench.credit", "t", face, function), NO_EVENT, None)
+        await unit.commit()
+
     def there(self, record: InboxRecord, accounts: tuple[str, str]) -> tuple[bool, bool, bool]:
         row = self.witness.run("SELECT 1 FROM inbox WHERE consumer_name = 'bench' AND event_id = %s", record.key)
         a, b = (self.witness.run("SELECT n FROM account WHERE name = %s", name) for name in accounts)
@@ -212,8 +236,15 @@ class Bench:
 
 
 @asynccontextmanager
-async def opened(url: str, driver: Driver, settings: DatabaseSettings | None = None) -> AsyncIterator[Bench]:
-    bench = Bench(url, driver, settings)
+async def opened(
+    url: str,
+    driver: Driver,
+    settings: DatabaseSettings | None = None,
+    *,
+    port: int | None = None,
+    deadline: float = 20.0,
+) -> AsyncIterator[Bench]:
+    bench = Bench(url, driver, settings, port=port, deadline=deadline)
     try:
         yield bench
     finally:
