@@ -244,7 +244,9 @@ class GuardedConnection(_Driver):
     def cut(self) -> None:
         """Close the socket at once, whoever is using it. May be called twice."""
         self.guard.door = Door.SHUT
+        transport = self.transport
         super().close()
+        _abort(transport)
 
     async def say_goodbye(self) -> None:
         """Send COM_QUIT and close.
@@ -253,7 +255,9 @@ class GuardedConnection(_Driver):
             Exception: the driver's errors.
         """
         self.guard.door = Door.SHUT
+        transport = self.transport
         await super().ensure_closed()
+        _abort(transport)
 
     # -------------------------------------------------------------- what handlers reach
     async def _execute_command(self, command: int, sql: bytes | str) -> None:
@@ -311,6 +315,12 @@ class GuardedConnection(_Driver):
         """As `close`, with a farewell."""
         self.guard.admit_close(by_driver=self._reading > 0 or self._sending > 0)
         await super().ensure_closed()
+
+
+def _abort(transport: asyncio.Transport | None) -> None:
+    """Have done with a link. The drivers only begin to close it, and TLS would then wait for the peer's farewell."""
+    if transport is not None:
+        transport.abort()
 
 
 def driver_class(driver: str) -> type[GuardedConnection]:

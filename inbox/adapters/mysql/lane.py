@@ -108,6 +108,8 @@ class Lane:
             pass
         finally:
             self.discard()
+        # The loop tells the transport in its next round; it may be the last one before the loop is closed.
+        await asyncio.sleep(0)
 
     def _detach(self) -> None:
         """Let SQLAlchemy forget the connection, so that it does not complain when it is collected."""
