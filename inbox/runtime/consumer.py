@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from inbox.ports import Probe, Store, Transport, Verifier
     from inbox.runtime.registry import Registry
 
+#: Seconds after which an opening that did not heed its cancellation is cancelled again.
+_CANCEL_AGAIN = 0.5
+
 
 class StopTimeout(TransportError):
     """Handlers had not come back when the patience of the shutdown ended.
@@ -84,6 +87,9 @@ class Consumer:
                 opening.result()
                 is_open = True
         finally:
+            # A library that has just connected may swallow the first: asyncio.wait_for does before Python 3.12.
+            while not opening.done():
+                await _cancel({opening}, _CANCEL_AGAIN)
             await _cancel({opening, stopping})
             if not is_open:
                 await self._close()
