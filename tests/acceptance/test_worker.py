@@ -17,7 +17,7 @@ def is_clean(ended: Ended) -> bool:
     return ended.code == 0 and not noise
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("number", "driver"), [(signal.SIGTERM, "aiomysql"), (signal.SIGINT, "asyncmy")])
 async def test_each_job_is_entered_once_and_a_signal_drains(
     billing: Billing, driver: Driver, number: signal.Signals
 ) -> None:

@@ -13,7 +13,7 @@ from tests.acceptance.command import Command, Ended, running
 from tests.crash.world import World
 
 #: Most events that are published ahead of the workers: an outage need not be paid for by hours of catching up.
-BACKLOG = 150
+BACKLOG = 100
 TARGET = "tests.concurrency.app:inbox"
 
 
@@ -36,7 +36,7 @@ class Load:
                             await self._publish(publisher, f"load-{number}")
                         self.world.published.append((f"load-{number}", "apply"))
                         number += 1
-                        if number % 50 == 0:
+                        if number % 25 == 0:
                             await self._wait_for_workers(number)
 
     async def _publish(self, publisher: Publisher, identifier: str) -> None:
@@ -59,7 +59,7 @@ class Load:
         except pymysql.MySQLError:
             return -1
 
-    async def wait_for_progress(self, effects: int = 50) -> None:
+    async def wait_for_progress(self, effects: int = 30) -> None:
         """Return when so many more effects are there than now."""
         before = max(0, self.effects())
         await wait_until(lambda: self.effects() >= before + effects)
