@@ -153,7 +153,7 @@ class InboxTablesMixin:
     ```python
     class Base(InboxTablesMixin, DeclarativeBase): ...
 
-    Inbox(..., tables=Base.inbox_tables)
+    Inbox(..., store=MySQL(url, tables=Base.inbox_tables))
     ```
 
     `Base.metadata.create_all` and Alembic's autogenerate then see them as the application's own. The mixin stands
@@ -237,7 +237,7 @@ def _attempt(metadata: MetaData, name: str, database: str | None) -> Table:
 
     `failed` and `crashed` are charged to the event, `released` is counted so that contention ends. `open_since` and
     `open_token` stand while a start has not finished; found by another delivery, they say that a process died.
-    `last_error` holds class names, never text of an exception.
+    `last_error` holds sentences of ours, or class and place of an exception, never its text.
     """
     return Table(
         name,

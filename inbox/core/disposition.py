@@ -36,7 +36,7 @@ class Failure:
     Attributes:
         kind: which row of the failure table it is.
         reason: stable word for the quarantine's `reason`.
-        detail: one redacted sentence; class names, never texts of foreign exceptions.
+        detail: one redacted sentence; of foreign exceptions the class and place, never the text.
         after: seconds a handler asked to wait (`Retry`); None otherwise.
     """
 

@@ -33,6 +33,7 @@ from inbox.errors import (
     UnitMisused,
 )
 from inbox.runtime.handling import HandlerQuit, HandlerStuck, HandlerTasks
+from inbox.runtime.places import failure_at
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -415,16 +416,15 @@ class Processor:
     def _fail(self, passage: Passage, error: Exception) -> Outcome:
         if isinstance(error, HandlerStuck):
             passage.stuck = error.task
-        passage.failure = failure_of(error)
+        passage.failure = failure_of(error, passage.handler)
         return Outcome.FAILED
 
 
-def failure_of(error: Exception) -> Failure:  # noqa: PLR0911 - one row of the failure table a line
-    """The row of the failure table (docs/failures in docs/guarantees.md) that `error` stands for.
+def failure_of(error: Exception, handler: Handler | None = None) -> Failure:  # noqa: PLR0911 - a row a line
+    """The row of the failure table ("What fails, and what happens" in docs/guarantees.md) that `error` stands for.
 
-    Texts of foreign exceptions may hold payloads and secrets: only class names go on.
+    Texts of foreign exceptions may hold payloads and secrets: only their class and place go on.
     """
-    name = type(error).__name__
     match error:
         case Reject():
             return Failure(FailureKind.REJECTED, "rejected", _sentence(error.reason))
@@ -445,6 +445,7 @@ def failure_of(error: Exception) -> Failure:  # noqa: PLR0911 - one row of the f
         case Contended() | StoreError():
             return Failure(FailureKind.CONTENDED, "contended", str(error))
         case _:
+            name = type(error).__name__ if handler is None else failure_at(error, handler.function)
             return Failure(FailureKind.ERROR, "handler-error", name)
 
 

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from inbox.core.disposition import FailureKind
 from inbox.core.lifecycle import Command, Outcome
 
 if TYPE_CHECKING:
@@ -75,4 +76,7 @@ def _facts(passage: Passage) -> str:
     handler = "-" if passage.handler is None else passage.handler.name
     failure = passage.failure
     why = "" if failure is None else f" reason={failure.reason}"
-    return f"event={event_label(passage)} handler={handler}{why} attempts={passage.attempts.charged}"
+    line = f"event={event_label(passage)} handler={handler}{why} attempts={passage.attempts.charged}"
+    # What a handler or a verifier gives as its reason may quote the event: it stays in the quarantine.
+    is_ours = failure is not None and failure.kind not in (FailureKind.REJECTED, FailureKind.REFUSED)
+    return f"{line}: {failure.detail}" if failure is not None and is_ours else line

@@ -1,6 +1,7 @@
 """The engine in memory: what becomes of a delivery, step by step."""
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -117,7 +118,7 @@ async def test_a_failing_handler_is_repeated_and_then_quarantined() -> None:
     assert not engine.store.effects
     assert not engine.store.rows
     assert engine.reasons == ["handler-error"]
-    assert engine.store.quarantined[0][2] == "LookupError"
+    assert re.fullmatch(r"LookupError at test_processor\.py:\d+", engine.store.quarantined[0][2])
     assert engine.store.attempts[KEY] == Attempts(failed=3)
     assert not engine.store.open_starts
 
