@@ -193,6 +193,16 @@ async def _(scene: Scene) -> None:
     await scene.text("SELECT 1")
 
 
+@undone("connection KILLed inside begin_nested()", error=Contended, says="the server ended the unit")
+async def _(scene: Scene) -> None:
+    await scene.session.begin_nested()
+    scene.session.add(Job(code=scene.a))
+    await scene.session.flush()
+    scene.bench.witness.run(f"KILL {scene.thread_id}")
+    await scene.bench.witness.wait_until_gone(scene.thread_id)
+    await scene.text("SELECT 1")
+
+
 @undone("query KILLed", error=Contended, says="1317", discards=False)
 async def _(scene: Scene) -> None:
     # SLEEP alone answers 1 when it is killed.
@@ -414,6 +424,15 @@ async def _(scene: Scene) -> None:
     await scene.connection.execution_options(logging_token="mine")
 
 
+@undone("a stream left half-read before a rollback", says="rollback()", discards=False)
+async def _(scene: Scene) -> None:
+    for name in ("x", "y", "z"):
+        await scene.session.execute(insert(Job).values(code=f"{name}-{scene.a}"))
+    stream = await scene.connection.stream(text("SELECT code FROM job"))
+    await stream.fetchone()
+    await scene.session.rollback()
+
+
 # ------------------------------------------------------------------ texts
 REFUSED_TEXTS = {
     "COMMIT": "COMMIT",
@@ -603,6 +622,18 @@ async def _(scene: Scene) -> None:
     assert task is not None
     scene.bench.keep(_cancel_when_it_runs(scene, task))
     await scene.text("SELECT SLEEP(30) AS to_be_cancelled")
+
+
+@undone("its own time-out during a query inside begin_nested()", says="cancelled under way")
+async def _(scene: Scene) -> None:
+    async with scene.session.begin_nested(), asyncio.timeout(0.05):
+        await scene.text("SELECT SLEEP(30)")
+
+
+@undone("a savepoint left open when the session is invalidated", says="closed or invalidated")
+async def _(scene: Scene) -> None:
+    await scene.session.begin_nested()
+    await scene.session.invalidate()
 
 
 @undone("its own time-out during a query", says="cancelled under way")

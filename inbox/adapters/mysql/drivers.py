@@ -152,14 +152,14 @@ class GuardedConnection(_Driver):
         Raises:
             Exception: the driver's errors, untranslated (`classify.translated` turns them).
         """
-        await super()._execute_command(COM_QUERY, sql)
+        await self._send_own(sql)
         await self._read_query_result()
         self.last_own = time.monotonic()
         return self._affected_rows
 
     async def own_rows(self, sql: bytes) -> Rows:
         """As `own`, for a query; returns its rows, binary columns as `bytes`."""
-        await super()._execute_command(COM_QUERY, sql)
+        await self._send_own(sql)
         await self._read_query_result()
         self.last_own = time.monotonic()
         rows: Rows = self._result.rows or ()
@@ -180,16 +180,20 @@ class GuardedConnection(_Driver):
         Raises:
             Exception: the driver's errors, where nothing could be sent.
         """
-        await super()._execute_command(COM_QUERY, query)
+        await self._send_own(query)
         if pipelined:
             await super()._execute_command(COM_QUERY, command)
         rows = await self._answer()
         if pipelined:
             self._next_seq_id = 1
         elif self.is_open:
-            await super()._execute_command(COM_QUERY, command)
+            await self._send_own(command)
         ended = await self._answer()
         return rows, ended if isinstance(ended, Exception) else None
+
+    async def _send_own(self, sql: bytes) -> None:
+        await self.drain()
+        await super()._execute_command(COM_QUERY, sql)
 
     async def _answer(self) -> Rows | Exception:
         try:
