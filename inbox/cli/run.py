@@ -91,7 +91,7 @@ def _run_one(target: str, *, quiet: bool, consuming: Callable[[], None] | None =
     return code
 
 
-def _worker(consuming: Callable[[], None], target: str, log_level: str) -> None:
+def _worker(consuming: Callable[[], None], target: str, log_level: str) -> Exit:
     """Body of a spawned process."""
     configure_logging(log_level)
-    sys.exit(_run_one(target, quiet=True, consuming=consuming))
+    return _run_one(target, quiet=True, consuming=consuming)

@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -26,12 +27,17 @@ log = logging.getLogger("inbox")
 #: Ends that a restart would only repeat.
 _FINAL = frozenset({Exit.STOPPED, Exit.NOT_STARTED, Exit.FAILED})
 
+#: What a process tells the supervisor.
+_CONSUMING = b"consuming"
+_ENDED = b"ended"
+
 
 @dataclass(slots=True)
 class _Slot:
     number: int
     process: SpawnProcess | None = None
     told: Connection | None = None
+    has_ended: bool = False
     started_at: float = 0.0
     restart_at: float = 0.0
     deaths: int = field(default=0)
@@ -45,7 +51,7 @@ class Supervisor:
 
     Args:
         target: a module's function; called in each process with a function that says that it
-            consumes, and `arguments`; exits with an `Exit`.
+            consumes, and `arguments`; returns an `Exit`.
         arguments: must be picklable.
         count: how many.
         patience: seconds the processes get to stop before they are killed.
@@ -54,7 +60,7 @@ class Supervisor:
 
     def __init__(
         self,
-        target: Callable[..., None],
+        target: Callable[..., int],
         arguments: tuple[object, ...],
         *,
         count: int,
@@ -102,6 +108,7 @@ class Supervisor:
     def _start(self, slot: _Slot) -> None:
         context = multiprocessing.get_context("spawn")
         slot.told, telling = context.Pipe(duplex=False)
+        slot.has_ended = False
         slot.process = context.Process(
             target=_run, args=(self._target, telling, self._arguments), name=f"inbox worker {slot.number}"
         )
@@ -119,19 +126,28 @@ class Supervisor:
         telling = [slot.told for slot in self._slots if slot.told is not None]
         multiprocessing.connection.wait([*sentinels, *telling], timeout=0.5)
         for slot in self._slots:
-            if slot.told is not None and slot.told.poll():
-                self._is_proven = self._is_proven or _has_spoken(slot.told)
+            self._hear(slot)
+
+    def _hear(self, slot: _Slot) -> None:
+        """Take what a process has told so far: a pipe keeps it beyond the end of the process."""
+        while slot.told is not None and slot.told.poll():
+            word = _word(slot.told)
+            self._is_proven = self._is_proven or word == _CONSUMING
+            slot.has_ended = slot.has_ended or word == _ENDED
+            if not word:
                 slot.told.close()
                 slot.told = None
 
     def _collect(self) -> None:
         for slot in self._slots:
             if slot.process is not None and slot.process.exitcode is not None:
+                self._hear(slot)
                 code, slot.process = slot.process.exitcode, None
                 self._ended(slot, code)
 
     def _ended(self, slot: _Slot, code: int) -> None:
-        if code in _FINAL:
+        # A handler that calls `os._exit` gives the process any code it likes; it is a death all the same.
+        if slot.has_ended and code in _FINAL:
             self._result = max(self._result, Exit(code))
             self._stopping = True
             return
@@ -157,16 +173,17 @@ class Supervisor:
                 self._result = max(self._result, Exit(process.exitcode))
 
 
-def _run(target: Callable[..., None], telling: Connection, arguments: tuple[object, ...]) -> None:
+def _run(target: Callable[..., int], telling: Connection, arguments: tuple[object, ...]) -> None:
     """Body of a process."""
     threading.Thread(target=_stop_with_supervisor, name="supervisor", daemon=True).start()
 
-    def consuming() -> None:
+    def tell(word: bytes) -> None:
         with suppress(OSError):  # nobody listens any more: then the thread above ends us
-            telling.send_bytes(b"consuming")
-        telling.close()
+            telling.send_bytes(word)
 
-    target(consuming, *arguments)
+    code = target(lambda: tell(_CONSUMING), *arguments)
+    tell(_ENDED)
+    sys.exit(code)
 
 
 def _stop_with_supervisor() -> None:
@@ -177,11 +194,12 @@ def _stop_with_supervisor() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _has_spoken(told: Connection) -> bool:
+def _word(told: Connection) -> bytes:
+    """What was told next; empty at the end of the process."""
     try:
-        return bool(told.recv_bytes())
+        return told.recv_bytes()
     except EOFError:
-        return False
+        return b""
 
 
 def _how(code: int) -> str:

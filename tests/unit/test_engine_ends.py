@@ -143,14 +143,13 @@ def test_a_worker_whose_supervisor_is_gone_consumes_until_it_is_told_to_stop() -
 
         def close(self) -> None: ...
 
-    done: list[bool] = []
-
-    def target(consuming: Callable[[], None]) -> None:
+    def target(consuming: Callable[[], None]) -> int:
         consuming()
-        done.append(True)
+        return Exit.FAILED
 
-    run_in_process(target, Closed(), ())  # type: ignore[arg-type]
-    assert done
+    with pytest.raises(SystemExit) as ended:
+        run_in_process(target, Closed(), ())  # type: ignore[arg-type]
+    assert ended.value.code == Exit.FAILED
 
 
 async def test_a_transport_that_cannot_stop_leaves_no_lane_behind() -> None:
@@ -246,13 +245,13 @@ def test_a_worker_stops_when_its_supervisor_has_died(monkeypatch: pytest.MonkeyP
     assert told == [signal.SIGTERM]
 
 
-def stops_hard(consuming: Callable[[], None], watcher: int) -> None:
+def stops_hard(consuming: Callable[[], None], watcher: int) -> int:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     consuming()
     os.kill(watcher, signal.SIGTERM)
     stopped.wait(30)
-    sys.exit(Exit.STOPPED_HARD)
+    return Exit.STOPPED_HARD
 
 
 def test_the_worst_end_of_any_worker_is_the_supervisors() -> None:

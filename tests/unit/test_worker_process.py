@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -82,7 +81,7 @@ def test_a_handler_that_does_not_come_back_is_ended_hard(monkeypatch: pytest.Mon
 
 
 # ---------------------------------------------------------------- the supervisor
-Target = Callable[..., None]
+Target = Callable[..., int]
 
 
 def say(folder: str, word: str) -> int:
@@ -91,33 +90,38 @@ def say(folder: str, word: str) -> int:
     return len(list(Path(folder).glob(f"{word}-*")))
 
 
-def stops_when_asked(consuming: Callable[[], None], folder: str, wanted: int, supervisor: int) -> None:
+def stops_when_asked(consuming: Callable[[], None], folder: str, wanted: int, supervisor: int) -> int:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())
     consuming()
     if say(folder, "started") == wanted:
         os.kill(supervisor, signal.SIGTERM)
     stopped.wait(30)
-    sys.exit(Exit.STOPPED)
+    return Exit.STOPPED
 
 
-def dies_once(consuming: Callable[[], None], folder: str, supervisor: int) -> None:
-    if say(folder, "started") == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+def dies_once(consuming: Callable[[], None], folder: str, supervisor: int, code: int | None) -> int:
+    """Dies the first time: of a signal, or as `os._exit` in a handler ends a process."""
     consuming()
+    if say(folder, "started") == 1:
+        if code is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(code or 0)
     os.kill(supervisor, signal.SIGTERM)
     threading.Event().wait(30)
+    return Exit.STOPPED
 
 
-def ends_with(consuming: Callable[[], None], code: int) -> None:
-    sys.exit(code)
+def ends_with(consuming: Callable[[], None], code: int) -> int:
+    return code
 
 
-def ignores_the_signal(consuming: Callable[[], None], supervisor: int) -> None:
+def ignores_the_signal(consuming: Callable[[], None], supervisor: int) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     consuming()
     os.kill(supervisor, signal.SIGTERM)
     threading.Event().wait(30)
+    return Exit.STOPPED
 
 
 def supervise(target: Target, *arguments: object, count: int = 1, patience: float = 30) -> Exit:
@@ -129,10 +133,15 @@ def test_all_workers_are_started_and_stopped_together(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("started-*"))) == 2
 
 
-def test_a_worker_that_dies_is_started_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    supervise(dies_once, str(tmp_path), os.getpid())
+@pytest.mark.parametrize(
+    ("code", "how"), [(None, "SIGKILL"), (0, "exit code 0"), (1, "exit code 1"), (2, "exit code 2"), (7, "exit code 7")]
+)
+def test_a_worker_that_dies_is_started_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, code: int | None, how: str
+) -> None:
+    supervise(dies_once, str(tmp_path), os.getpid(), code)
     assert len(list(tmp_path.glob("started-*"))) == 2
-    assert "SIGKILL" in caplog.text
+    assert how in caplog.text
 
 
 @pytest.mark.parametrize("code", [Exit.NOT_STARTED, Exit.FAILED])
