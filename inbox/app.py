@@ -59,6 +59,8 @@ class Inbox:
         verifier: Verifier | None = None,
         probes: Sequence[Probe] = (),
     ) -> None:
+        require(not isinstance(store, str), "the store is a text: write store=MySQL(url)")
+        require(not isinstance(transport, str), "the transport is a text: write transport=RabbitMQ(url, queue)")
         self.name = check_consumer_name(name)
         self.settings = settings or ConsumerSettings()
         self.telemetry = Telemetry()
@@ -85,8 +87,12 @@ class Inbox:
                 it returns is the handler's third argument.
 
         Raises:
-            ConfigurationError: the type has a handler already, or the signature names no session.
+            ConfigurationError: no type is given, it has a handler already, or the signature names no session.
         """
+        require(
+            isinstance(event_type, str),
+            f"@inbox.handler needs the event type: @inbox.handler('job.completed'), not a {type(event_type).__name__}",
+        )
 
         def register(function: F) -> F:
             self.registry.add(event_type, function, prepare)
@@ -100,6 +106,9 @@ class Inbox:
         Raises:
             ConfigurationError: there is none, or one cannot be registered.
         """
+        require(
+            not isinstance(service, type), f"add_service takes an object, such as {_name(service)}(), not the class"
+        )
         found = list(service.inbox_handlers())
         require(bool(found), f"{type(service).__name__} has no method marked with @handles")
         for event_type, method, prepare in found:
@@ -214,3 +223,7 @@ class Inbox:
             "the Inbox is not open: use `async with inbox:` around everything that calls inbox.transaction",
         )
         return transaction(self._store, event, self.settings.deadline)
+
+
+def _name(given: object) -> str:
+    return getattr(given, "__name__", type(given).__name__)

@@ -23,9 +23,18 @@ def require(condition: bool, message: str) -> None:
 
 def _require_seconds(settings: object, *names: str, prefix: str = "") -> None:
     for name in names:
+        given = getattr(settings, name)
         require(
-            0 < getattr(settings, name) < math.inf, f"{prefix}{name} must be more than 0 seconds, and a number of them"
+            isinstance(given, int | float) and 0 < given < math.inf,
+            f"{prefix}{name} must be more than 0 seconds, and a number of them",
         )
+
+
+def _require_whole(settings: object, *names: str, prefix: str = "") -> None:
+    """What comes from the environment is a text until `int()` has read it."""
+    for name in names:
+        given = getattr(settings, name)
+        require(isinstance(given, int), f"{prefix}{name} must be a whole number, not a {type(given).__name__}")
 
 
 def env(name: str, default: str | None = None) -> str:
@@ -70,6 +79,8 @@ class ConsumerSettings:
     fingerprint: tuple[FingerprintPart, ...] | None = DEFAULT_FINGERPRINT
 
     def __post_init__(self) -> None:
+        _require_whole(self, "concurrency", *(() if self.prefetch is None else ("prefetch",)))
+        _require_whole(self.retry, "max_attempts", "immediate", "max_releases", prefix="retry.")
         require(1 <= self.concurrency <= _MOST_UNITS, f"concurrency must be between 1 and {_MOST_UNITS}")
         require(
             self.prefetch is None or self.concurrency <= self.prefetch <= _MOST_PREFETCH,
@@ -129,6 +140,7 @@ class DatabaseSettings:
     quarantine_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
+        _require_whole(self, "lock_wait", "quarantine_rows", "quarantine_bytes")
         require(
             1 <= self.lock_wait <= _MOST_LOCK_WAIT, f"lock_wait must be between 1 and {_MOST_LOCK_WAIT} whole seconds"
         )

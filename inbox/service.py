@@ -33,7 +33,10 @@ def handles(*event_types: str, prepare: Callable[[Event], Awaitable[object]] | N
     Raises:
         ConfigurationError: no type was given.
     """
-    require(bool(event_types), "@handles needs at least one event type")
+    require(
+        bool(event_types) and all(isinstance(event_type, str) for event_type in event_types),
+        "@handles needs at least one event type, as a text: @handles('job.completed')",
+    )
 
     def mark(method: F) -> F:
         setattr(method, _MARK, (*getattr(method, _MARK, ()), *((event_type, prepare) for event_type in event_types)))

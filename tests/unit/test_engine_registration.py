@@ -9,11 +9,16 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
+from inbox.adapters.rabbitmq.transport import RabbitMQ
+from inbox.app import Inbox
+from inbox.config import ConsumerSettings, DatabaseSettings
 from inbox.core.event import Event
 from inbox.core.handler import Face
+from inbox.core.policy import RetryPolicy
 from inbox.errors import ConfigurationError
 from inbox.runtime.registry import Registry
 from inbox.service import InboxService, handles
+from inbox.testing.memory import MemoryStore
 from tests.unit.engine import Engine, delivery
 
 
@@ -204,3 +209,46 @@ def test_an_override_without_a_mark_handles_what_the_overridden_method_did() -> 
     engine = Engine()
     engine.inbox.add_service(Better())
     assert engine.inbox.registry.find("kept").name.endswith("Better.kept")
+
+
+# ---------------------------------------------------------------- what would register nothing
+async def lonely(event: Event, session: AsyncSession) -> None: ...
+
+
+def _add_class() -> None:
+    Engine().inbox.add_service(Reports)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda: Engine().inbox.handler(lonely), r"needs the event type: @inbox\.handler\('job\.completed'\)"),  # type: ignore[arg-type]
+        (lambda: handles(lonely), r"at least one event type, as a text"),  # type: ignore[arg-type]
+        (handles, r"at least one event type, as a text"),
+        (_add_class, r"an object, such as Reports\(\), not the class"),
+        (lambda: Inbox("c", store="mysql://"), r"write store=MySQL\(url\)"),  # type: ignore[arg-type]
+        (lambda: Inbox("c", store=MemoryStore(), transport="amqp://"), r"write transport=RabbitMQ\(url, queue\)"),  # type: ignore[arg-type]
+        (lambda: RabbitMQ("amqp://h", "q", ["events"]), r"Binding\('events', 'job\.\*'\)"),  # type: ignore[list-item]
+    ],
+)
+def test_a_mistake_that_would_register_nothing_is_told(attempt: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        attempt()
+
+
+@pytest.mark.parametrize(
+    ("attempt", "message"),
+    [
+        (lambda: ConsumerSettings(concurrency="8"), "concurrency must be a whole number, not a str"),  # type: ignore[arg-type]
+        (lambda: ConsumerSettings(prefetch=8.5), "prefetch must be a whole number, not a float"),  # type: ignore[arg-type]
+        (lambda: ConsumerSettings(deadline="30"), "deadline must be more than 0 seconds, and a number"),  # type: ignore[arg-type]
+        (
+            lambda: ConsumerSettings(retry=RetryPolicy(max_attempts="5")),  # type: ignore[arg-type]
+            "retry.max_attempts must be a whole number, not a str",
+        ),
+        (lambda: DatabaseSettings(lock_wait="5"), "lock_wait must be a whole number, not a str"),  # type: ignore[arg-type]
+    ],
+)
+def test_settings_that_nobody_converted_from_text_are_told(attempt: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        attempt()

@@ -79,6 +79,10 @@ class RabbitMQ:
         self.settings = settings or RabbitMQSettings()
         self.topology = Topology(check_queue_name(queue), tuple(bindings), self.settings)
         require(
+            all(isinstance(binding, Binding) for binding in self.topology.bindings),
+            "a binding is written Binding('events', 'job.*'): the exchange, and the keys that are wanted",
+        )
+        require(
             self.settings.declare or not bindings,
             "bindings are made only with RabbitMQSettings(declare=True): with declare=False whoever declares the "
             "queue binds it, before the first event is published",
