@@ -4,6 +4,7 @@ python -m examples.billing.models      creates them in BILLING_DATABASE_URL
 """
 
 import asyncio
+import re
 
 from sqlalchemy import BigInteger, ForeignKey, String, Uuid
 from sqlalchemy.ext.asyncio import create_async_engine
@@ -42,7 +43,8 @@ class Entry(Base):
 
 async def create(url: str) -> None:
     """Create every table that is missing."""
-    engine = create_async_engine(url)
+    # SQLAlchemy would take `mysql://` for another driver, which is not asynchronous.
+    engine = create_async_engine(re.sub(r"^(mysql|mariadb)://", r"\1+aiomysql://", url))
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     await engine.dispose()

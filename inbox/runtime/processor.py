@@ -386,8 +386,8 @@ class Processor:
         reason = passage.disposition.reason if isinstance(passage.disposition, Quarantine) else failure.reason
         try:
             await self._store.quarantine(passage.delivery, event, reason, failure.detail)
-        except QuarantineFull:
-            self._intake.pause(self._settings.retry.max_delay, "the quarantine is full")
+        except QuarantineFull as error:
+            self._intake.pause(self._settings.retry.max_delay, str(error))
             passage.disposition = Release(self._settings.retry.max_delay)
             return Outcome.FAILED
         except StoreError:
