@@ -463,15 +463,37 @@ async def test_call_that_meets_1205_outside_of_a_handler_of_its_own(calling: Ben
     assert ended.there == (False, False, False)
 
 
+async def test_a_procedure_that_swallows_1205_inside_is_a_documented_limit(calling: Bench) -> None:
+    """Nothing of it reaches the connection: no error, and the savepoint stands. What is left out stays left out."""
+    calling.witness.run("DROP PROCEDURE IF EXISTS swallows")
+    calling.witness.run(
+        "CREATE PROCEDURE swallows() BEGIN DECLARE CONTINUE HANDLER FOR 1205 BEGIN END; "
+        "UPDATE account SET n = n + 1 WHERE name = 'held'; END"
+    )
+    names = calling.open_accounts()
+    calling.witness.run("BEGIN")
+    calling.witness.run("UPDATE account SET n = n WHERE name = 'held'")
+
+    async def credit(_: object, session: AsyncSession) -> None:
+        await add(session, names[0])
+        await session.execute(text("CALL swallows()"))
+        await add(session, names[1])
+
+    ended = await calling.run(credit, accounts=names)
+    calling.witness.run("ROLLBACK")
+
+    assert (ended.error, ended.there) == (None, (True, True, True))
+
+
 async def test_an_error_in_a_result_the_handler_did_not_read(calling: Bench) -> None:
     """The first of a procedure's answers is read, the second is an error that would doom."""
     calling.witness.run("DROP PROCEDURE IF EXISTS late_error")
     calling.witness.run(
         "CREATE PROCEDURE late_error() BEGIN SELECT 1; UPDATE account SET n = n + 1 WHERE name = 'held'; END"
     )
+    names = calling.open_accounts()
     calling.witness.run("BEGIN")
     calling.witness.run("UPDATE account SET n = n WHERE name = 'held'")
-    names = calling.open_accounts()
 
     async def credit(_: object, session: AsyncSession) -> None:
         scene = await scene_of(calling, session, names)

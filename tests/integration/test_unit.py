@@ -212,6 +212,36 @@ async def test_the_prepared_value_is_handed_on(bench: Bench) -> None:
     assert seen == ["ready"]
 
 
+@pytest.mark.parametrize("ends", ["commit", "rollback", "duplicate"])
+async def test_a_unit_inside_of_another_ones_handler(bench: Bench, pair: Pair, driver: Driver, ends: str) -> None:
+    """Two inboxes, one calling the other: each has its own transaction, and neither misuses the other's."""
+    inner = Bench(pair.database_url, driver)
+    outer_names, inner_names = bench.open_accounts(), bench.open_accounts()
+    known = bench.record()
+    await claimed(bench, known)
+
+    async def fails(_: object, session: AsyncSession) -> None:
+        await add(session, inner_names[0])
+        raise ValueError
+
+    async def works(_: object, session: AsyncSession) -> None:
+        await add(session, inner_names[0])
+
+    async def calls(_: object, session: AsyncSession) -> None:
+        await add(session, outer_names[0])
+        if ends == "duplicate":
+            assert await (await inner.unit()).claim(known) is Claim.DUPLICATE
+        else:
+            await inner.run(works if ends == "commit" else fails, accounts=inner_names)
+        await add(session, outer_names[1])
+
+    ended = await bench.run(calls, accounts=outer_names)
+    await inner.close()
+
+    assert (ended.error, ended.there, ended.reusable) == (None, (True, True, True), True)
+    assert bench.witness.run("SELECT n FROM account WHERE name = %s", inner_names[0]) == [(int(ends == "commit"),)]
+
+
 # ------------------------------------------------------------------ the end
 @pytest.fixture
 async def proxy(pair: Pair) -> AsyncIterator[FaultProxy]:
@@ -341,10 +371,12 @@ async def test_how_a_session_is_set_up(bench: Bench, pair: Pair) -> None:
     lane = (await bench.unit()).lane
     isolation = b"@@transaction_isolation" if pair.is_mysql else b"@@tx_isolation"
     rows = await lane.driver.own_rows(
-        b"SELECT @@autocommit, " + isolation + b", @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@wait_timeout"
+        b"SELECT @@autocommit, @@completion_type, "
+        + isolation
+        + b", @@innodb_lock_wait_timeout, @@lock_wait_timeout, @@wait_timeout"
     )
 
-    assert tuple(rows[0]) == (0, "READ-COMMITTED", 1, 1, 25)
+    assert tuple(rows[0]) == (0, "NO_CHAIN", "READ-COMMITTED", 1, 1, 25)
 
 
 async def test_multi_statements_are_off(bench: Bench) -> None:

@@ -88,7 +88,9 @@ class Lane:
             return False
         transaction = self.sync.get_transaction()
         if transaction is not None:
-            transaction.close()
+            # The unit may have run inside of another unit's handler, whose token is none of ours.
+            with outside_units():
+                transaction.close()
         self.sync.info.clear()
         # A handler's `execution_options()` change the connection in place (SQLAlchemy manual).
         return self.sync.get_execution_options() is self._options

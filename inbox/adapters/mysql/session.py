@@ -23,7 +23,8 @@ class UnitSession(Session):
 
     `commit()` flushes. `begin()` is a block that flushes at its end. `begin_nested()` is a real savepoint.
     `rollback()`, `close()` followed by more work, and a flush that fails outside of `begin_nested()` doom the unit: it
-    is undone, whatever the handler returns.
+    is undone, whatever the handler returns. SQLAlchemy's `after_commit` events of the session do not fire: nothing is
+    committed while the handler runs.
 
     Args:
         bind: the unit's connection, in its transaction.

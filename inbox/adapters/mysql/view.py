@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -53,8 +53,7 @@ class View:
         """The unit as an `AsyncSession`, for a block; finishes what it left unfinished when it ends normally."""
         self._begin()
         session = AsyncSession(self._lane.connection, sync_session_class=UnitSession, **self._settings())
-        inner = session.sync_session
-        assert isinstance(inner, UnitSession)  # noqa: S101 - for the type checker: we named the class
+        inner = cast("UnitSession", session.sync_session)
         self._session = inner
         yield session
         if inner.has_leftovers:
