@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -53,7 +54,7 @@ async def test_every_link_is_cut_again_and_again(world: World) -> None:
         for proxies in ([database], [broker], [database, broker]):
             for how in Cut:
                 for proxy in proxies:
-                    assert proxy.links
+                    await wait_until(partial(bool, proxy.links))  # the workers are back on it
                     proxy.cut(how)
                 await load.wait_for_progress(10)
 
