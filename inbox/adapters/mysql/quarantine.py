@@ -199,8 +199,8 @@ class QuarantineBook:
             self._tally.reset(rows, octets)
         if not self._tally.has_room(size):
             return (
-                f"the quarantine is full ({self._bounds.rows} rows or {self._bounds.octets} octets): clear its table of "
-                "what is decided, or raise DatabaseSettings(quarantine_rows=…, quarantine_bytes=…)"
+                f"the quarantine is full ({self._bounds.rows} rows or {self._bounds.octets} octets): clear its table "
+                "of what is decided, or raise DatabaseSettings(quarantine_rows=…, quarantine_bytes=…)"
             )
         if 2 * size + _STATEMENT_OCTETS > self._max_packet:
             return "a delivery to quarantine is larger than the server's max_allowed_packet: raise that"
