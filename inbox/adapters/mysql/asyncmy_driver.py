@@ -21,7 +21,7 @@ class AsyncmyConnection(GuardedConnection, _Connection):  # type: ignore[misc]
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """See `GuardedConnection.transport`. Before 0.2.14 asyncmy had a stream, now it has a protocol."""
+        """See `GuardedConnection.transport`. Older releases have a stream, newer ones a protocol."""
         writer = getattr(self, "_writer", None)
         transport: asyncio.Transport | None = writer.transport if writer else getattr(self, "_transport", None)
         return transport
