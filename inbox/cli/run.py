@@ -31,7 +31,7 @@ def run(
 ) -> None:
     """Consume until SIGTERM or SIGINT; running units are finished first.
 
-    Exit codes: 0 stopped as asked; 1 the broker or database stayed away past the patience;
+    Exit codes: 0 stopped as asked; 1 the broker stayed away past its patience, or a defect;
     2 not started: configuration, schema, topology, or a server that is not there, with one line that names the fix;
     3 stopped hard, because a handler did not come back.
     """
