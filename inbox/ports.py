@@ -164,7 +164,7 @@ class Store(Protocol):
         A start found open is one whose process died: it is charged as crashed.
 
         Returns:
-            The counts, that charge included.
+            The counts, that charge included; `reopened` where this start made it.
 
         Raises:
             Contended, StoreUnavailable: nothing was noted.

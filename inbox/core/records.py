@@ -77,11 +77,13 @@ class Attempts:
         failed: handler runs that ended in an error charged to the event.
         crashed: handler runs that were started and never finished: the process died in them.
         released: hand-backs for contention; no attempts, but counted so that they end.
+        reopened: the start that answered with these counts found an open one, and charged it as crashed.
     """
 
     failed: int = 0
     crashed: int = 0
     released: int = 0
+    reopened: bool = False
 
     @property
     def charged(self) -> int:

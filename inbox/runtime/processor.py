@@ -263,12 +263,15 @@ class Processor:
         return Outcome.DONE
 
     async def _note_start(self, passage: Passage, event: Event) -> bool:
-        """Write that the handler is about to run; False where it has died in it too often."""
+        """Write that the handler is about to run; False where it has died in it once more, and that was too often.
+
+        A duplicate of an event that has ended so already finds no open start, and runs.
+        """
         if passage.delivery.pristine or passage.start_noted:
             return True
         passage.attempts = await self._store.start_attempt(event.record.key)
         passage.start_noted = True
-        if passage.attempts.crashed and passage.attempts.charged >= self._settings.retry.max_attempts:
+        if passage.attempts.reopened and passage.attempts.charged >= self._settings.retry.max_attempts:
             passage.failure = Failure(
                 FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
             )

@@ -167,11 +167,11 @@ class MemoryStore:
         """As `ports.Store.start_attempt`."""
         self.fault("start_attempt")
         known = self.attempts.get(key, Attempts())
-        if key in self.open_starts:
-            known = replace(known, crashed=known.crashed + 1)
+        reopened = key in self.open_starts
+        known = replace(known, crashed=known.crashed + reopened)
         self.open_starts.add(key)
         self.attempts[key] = known
-        return known
+        return replace(known, reopened=reopened)
 
     async def end_attempt(
         self, key: bytes, *, failed: bool = False, released: bool = False, error: str = ""

@@ -160,6 +160,25 @@ async def test_a_duplicate_of_a_quarantined_event_keeps_its_count_and_adds_no_ro
     assert await world.left_in_queue() == 0
 
 
+async def test_a_duplicate_of_an_event_that_killed_its_workers_is_run_again_and_keeps_its_count(world: World) -> None:
+    """It is not put away unseen: what was wrong may be mended. Another death is one more crash, and enough."""
+    world.factory = make_quorum
+    deaths = 0
+    for times_seen in (1, 2):
+        worker = await started(world)
+        await world.publish("poison", ["kill"], copies=1)
+        while not await has_seen(world, worker, times_seen):
+            deaths += 1
+            worker = await started(world)
+        assert await asyncio.to_thread(worker.stop) == 0
+        assert runs(world)["poison-0"] == deaths
+    # A pristine delivery leaves no note of its first run, a redelivered one is charged by the start after its death.
+    assert deaths in range(MAX_ATTEMPTS + 1, MAX_ATTEMPTS + 4)
+    assert quarantined(world) == [("poison-0", "crashed", MAX_ATTEMPTS)], "the count of when it was first put away"
+    assert world.query("SELECT failed, crashed, open_since FROM inbox_attempt") == ((0, MAX_ATTEMPTS + 1, None),)
+    assert effects(world) == Counter()
+
+
 # ------------------------------------------------------------------ steps and facts
 async def started(world: World) -> CrashWorker:
     worker = world.worker()
@@ -175,6 +194,16 @@ async def drained_or_dead(world: World, worker: CrashWorker) -> bool:
                 return True
             await asyncio.sleep(0.02)
     assert worker.exit_code in (1, -signal.SIGKILL)
+    return False
+
+
+async def has_seen(world: World, worker: CrashWorker, number: int) -> bool:
+    """Return when the worker has died (False), or the quarantine has seen its event so often (True)."""
+    async with asyncio.timeout(60):
+        while worker.is_alive():
+            if world.query("SELECT times_seen FROM inbox_quarantine") == ((number,),):
+                return True
+            await asyncio.sleep(0.02)
     return False
 
 

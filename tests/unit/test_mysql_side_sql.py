@@ -31,7 +31,7 @@ def test_a_start() -> None:
         "INSERT INTO `app`.`tries` (consumer_name, attempt_key, open_since, open_token)\n"
         "VALUES (%s, %s, UTC_TIMESTAMP(6), %s)\n"
         "ON DUPLICATE KEY UPDATE\n"
-        "  crashed = crashed + (open_token IS NOT NULL AND open_token <> %s),\n"
+        "  crashed = crashed + LAST_INSERT_ID(open_token IS NOT NULL AND open_token <> %s),\n"
         "  open_since = UTC_TIMESTAMP(6),\n"
         "  open_token = %s,\n"
         "  last_at = UTC_TIMESTAMP(6)"

@@ -299,6 +299,34 @@ async def test_a_process_that_dies_in_its_handler_ends_in_quarantine() -> None:
     assert not engine.store.open_starts
 
 
+async def test_a_duplicate_of_an_event_that_was_quarantined_as_crashed_runs_normally() -> None:
+    engine = Engine()
+    engine.handle(apply)
+    engine.store.attempts[KEY] = Attempts(crashed=2)
+    engine.store.open_starts.add(KEY)
+    async with engine.running():
+        engine.transport.publish(delivery(pristine=False))
+        await engine.transport.wait_settled(lambda: engine.reasons == ["crashed"])
+        engine.transport.publish(delivery(pristine=False))
+        await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 2)
+    assert engine.reasons == ["crashed"]
+    assert engine.store.effects == ["1"]
+    assert not engine.store.attempts, "it has recovered"
+
+
+async def test_a_duplicate_of_a_crashed_event_that_fails_goes_back_to_quarantine_with_its_count() -> None:
+    engine = Engine()
+
+    async def fail(event: Event, session: Any) -> None:
+        raise LookupError
+
+    engine.handle(fail)
+    engine.store.attempts[KEY] = Attempts(crashed=3)
+    await engine.settle(delivery(pristine=False))
+    assert engine.reasons == ["handler-error"]
+    assert engine.store.attempts[KEY] == Attempts(failed=1, crashed=3)
+
+
 async def test_a_redelivered_neighbour_is_charged_nothing() -> None:
     engine = Engine()
     engine.handle(apply)

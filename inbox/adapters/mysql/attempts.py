@@ -37,7 +37,9 @@ class AttemptSql:
     Attributes:
         start: note a start. An open start of another process is charged as crashed: the claim of the same event
             waits for the end of any other unit that holds it, so whoever left it open is gone. One of this process is
-            not: this process lives.
+            not: this process lives. The answer's insert id says whether this start made the charge: "If expr is given
+            as an argument to LAST_INSERT_ID(), the value of the argument is returned by the function and is remembered"
+            (MySQL manual, "Information Functions").
         end: count, and close this process's start. Where another process found that start open and charged it, after
             the rollback and before this statement, the charge is taken back.
         close: close this process's start and count nothing; makes no row.
@@ -56,7 +58,7 @@ _START: Final = """\
 INSERT INTO {table} (consumer_name, attempt_key, open_since, open_token)
 VALUES (%s, %s, UTC_TIMESTAMP(6), %s)
 ON DUPLICATE KEY UPDATE
-  crashed = crashed + (open_token IS NOT NULL AND open_token <> %s),
+  crashed = crashed + LAST_INSERT_ID(open_token IS NOT NULL AND open_token <> %s),
   open_since = UTC_TIMESTAMP(6),
   open_token = %s,
   last_at = UTC_TIMESTAMP(6)"""
@@ -108,7 +110,8 @@ class AttemptBook:
         """Note that a run of `key` begins.
 
         Returns:
-            The counts, a charge for an open start included.
+            The counts, a charge for an open start included; `reopened` where this start made it. A start that had to
+            be sent twice, for its answer was lost, may have made it and not say so: the event is run once more.
 
         Raises:
             Contended, StoreUnavailable: nothing was noted.
@@ -145,9 +148,12 @@ class AttemptBook:
 
     async def _counted(self, change: Statement, key: bytes) -> Attempts:
         # Apart from each other: a read that has to be repeated must not count a second time.
-        await self._side.run(change)
+        changed = await self._side.run(change)
         found = await self._side.run(Statement(self._sql.counts, (self._consumer, key)))
-        return Attempts(*map(int, found.rows[0])) if found.rows else Attempts()
+        if not found.rows:
+            return Attempts()
+        failed, crashed, released = map(int, found.rows[0])
+        return Attempts(failed, crashed, released, reopened=changed.insert_id == 1)
 
 
 def _printable(text: str) -> str:

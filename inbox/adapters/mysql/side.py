@@ -55,10 +55,12 @@ class Answer:
     Attributes:
         rows: those of a query; empty otherwise.
         affected: the server's count of rows; an UPDATE counts those it found (CLIENT_FOUND_ROWS).
+        insert_id: what the statement gave to `LAST_INSERT_ID(expr)`; 0 where it has none.
     """
 
     rows: Sequence[tuple[Any, ...]] = ()
     affected: int = 0
+    insert_id: int = 0
 
 
 class Wire(Protocol):

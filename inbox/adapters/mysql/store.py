@@ -240,7 +240,8 @@ class _LaneWire:
         try:
             if statement.is_query:
                 return Answer(rows=await driver.own_rows(statement.text()))
-            return Answer(affected=await driver.own(statement.text()))
+            affected = await driver.own(statement.text())
+            return Answer(affected=affected, insert_id=driver.insert_id())
         except Exception as error:
             raise translated(error, "a statement beside the units") from error
 
