@@ -6,8 +6,9 @@ Usage::
     export BILLING_AMQP_URL=amqp://guest:guest@localhost/
     python -m examples.billing.publisher --count 100 --duplicates 20 --failed-share 0.1 --rate 50 --seed 7
 
-The consumer needs the same key. Start it first: events are published *mandatory*, and the program stops with exit
-code 1 where no queue is bound to take them. Every publish is awaited until the broker has confirmed it.
+A consumer that checks signatures needs the same key; `examples.billing.app` trusts its broker. Start it first: events
+are published *mandatory*, and the program stops with exit code 1 where no queue is bound to take them. Every publish is
+awaited until the broker has confirmed it.
 
 Options:
     --amqp-url      the broker; BILLING_AMQP_URL where it is not given
@@ -30,6 +31,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import logging
 import os
 import random
 import sys
@@ -309,6 +311,8 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(words)
     if not arguments.amqp_url:
         parser.error(f"--amqp-url or {URL_VARIABLE} must name the broker")
+    if not arguments.amqp_url.startswith(("amqp://", "amqps://")):
+        parser.error("the broker's address must start with amqp:// or amqps://")
     if arguments.count < 1 or arguments.duplicates < 0 or arguments.rate < 0 or not 0 <= arguments.failed_share <= 1:
         parser.error("--count from 1, --duplicates and --rate from 0, --failed-share from 0 to 1")
     return arguments
@@ -324,6 +328,7 @@ def main(words: Sequence[str] | None = None) -> int:
         SystemExit: with 2, for wrong words.
     """
     arguments = _arguments(words)
+    logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it would show the whole message that nobody took
     try:
         summary = run(arguments)
     except* ValueError as errors:
