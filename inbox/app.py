@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, overload
 
 from inbox.config import ConsumerSettings, check_consumer_name, require
 from inbox.core import cloudevents
@@ -16,16 +16,30 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
-    from typing import Self
+    from typing import Self, TypeVar
 
-    from sqlalchemy.ext.asyncio import AsyncSession
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
 
     from inbox.core.delivery import Delivery
     from inbox.core.event import Event
     from inbox.ports import Probe, Store, StoreFactory, Transport, Verifier
     from inbox.service import InboxService
 
-F = TypeVar("F", bound="Callable[..., Any]")
+    #: What `@inbox.handler` takes, in words of a type checker; `Registry.add` says the same while the program runs.
+    F = TypeVar(
+        "F",
+        bound=Callable[[Event, AsyncSession], Awaitable[object]]
+        | Callable[[Event, AsyncConnection], Awaitable[object]]
+        | Callable[[Event, Session], object],
+    )
+    #: The same, with what `prepare` returned.
+    P = TypeVar(
+        "P",
+        bound=Callable[[Event, AsyncSession, Any], Awaitable[object]]
+        | Callable[[Event, AsyncConnection, Any], Awaitable[object]]
+        | Callable[[Event, Session, Any], object],
+    )
 
 
 class Inbox:
@@ -76,9 +90,13 @@ class Inbox:
         self._is_entered = False
 
     # ------------------------------------------------------------ handlers
+    @overload
+    def handler(self, event_type: str, *, prepare: None = None) -> Callable[[F], F]: ...
+    @overload
+    def handler(self, event_type: str, *, prepare: Callable[[Event], Awaitable[object]]) -> Callable[[P], P]: ...
     def handler(
         self, event_type: str, *, prepare: Callable[[Event], Awaitable[object]] | None = None
-    ) -> Callable[[F], F]:
+    ) -> Callable[[Any], Any]:
         """Register the decorated function as the handler of `event_type`.
 
         Args:
@@ -94,7 +112,7 @@ class Inbox:
             f"@inbox.handler needs the event type: @inbox.handler('job.completed'), not a {type(event_type).__name__}",
         )
 
-        def register(function: F) -> F:
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self.registry.add(event_type, function, prepare)
             return function
 

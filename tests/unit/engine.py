@@ -66,7 +66,8 @@ class Engine:
 
     def handle(self, function: Callable[..., Any], kind: str = "t", **options: Any) -> None:
         function.__annotations__["session"] = AsyncSession
-        self.inbox.handler(kind, **options)(function)
+        register: Callable[[Callable[..., Any]], object] = self.inbox.handler(kind, **options)
+        register(function)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Engine"]:

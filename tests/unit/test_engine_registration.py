@@ -222,7 +222,7 @@ def _add_class() -> None:
 @pytest.mark.parametrize(
     ("attempt", "message"),
     [
-        (lambda: Engine().inbox.handler(lonely), r"needs the event type: @inbox\.handler\('job\.completed'\)"),  # type: ignore[arg-type]
+        (lambda: Engine().inbox.handler(lonely), r"needs the event type: @inbox\.handler\('job\.completed'\)"),  # type: ignore[call-overload]
         (lambda: handles(lonely), r"at least one event type, as a text"),  # type: ignore[arg-type]
         (handles, r"at least one event type, as a text"),
         (_add_class, r"an object, such as Reports\(\), not the class"),
