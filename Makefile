@@ -11,26 +11,22 @@ SOURCES := inbox tests examples benchmarks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: check demo format test test-lowest test-newest services clean
+.PHONY: check demo format lint types test services clean
 
 ## Format, lint, types, unit and architecture tests; under a minute.
-check: $(VENV)/.made
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/mypy
+check: lint types
 	$(BIN)/pytest -q tests/unit tests/architecture
 
-## Everything, on real databases and brokers: ends with pytest's own summary.
-test: check test-lowest test-newest
+lint: $(VENV)/.made
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 
-# The oldest libraries that are promised to work, against the oldest pair of servers.
-test-lowest: $(LOWEST)/.made
-	@echo "== lowest versions: unit, conformance, integration"
-	$(LOWEST)/bin/pytest -m "unit or conformance or integration" --pair oldest
+types: $(VENV)/.made
+	$(BIN)/mypy
 
-test-newest: $(VENV)/.made
-	@echo "== newest versions: the whole suite"
-	$(BIN)/pytest --cov --cov-report=term
+## Everything, on real databases and brokers, with the newest and the lowest libraries: ends with pytest's own summary.
+test: lint types $(LOWEST)/.made
+	tests/run.sh $(VENV) $(LOWEST)
 
 ## Rewrite the files as the formatter and the fixable lints want them.
 format: $(VENV)/.made
