@@ -1,12 +1,15 @@
 """A server that this run starts as a process of its own."""
 
+import fcntl
 import random
 import signal
 import socket
 import subprocess
+import tempfile
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 from tests.services.catalog import Offer
 from tests.services.installation import Installation
@@ -85,15 +88,38 @@ class LocalService(Service):
 
 
 def free_port() -> int:
-    """A free port, below those that the kernel gives to clients: a killed server must get it back."""
+    """A port of this run's own, below those that the kernel gives to clients: a killed server must get it back."""
     while True:
         port = random.randint(20_000, 30_000)  # noqa: S311 - no secret
-        with socket.socket() as candidate:
-            try:
-                candidate.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+        if _is_free(port) and claim_port(port):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+#: Open as long as this process lives, and with them the locks on what they name.
+_CLAIMS: list[IO[str]] = []
+
+
+def claim_port(port: int) -> bool:
+    """Keep the port from the other runs on this machine until its server has bound it, and while that is down."""
+    folder = Path(tempfile.gettempdir()) / "inbox-test-ports"
+    folder.mkdir(exist_ok=True)
+    claim = (folder / str(port)).open("w")
+    try:
+        fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        claim.close()
+        return False
+    _CLAIMS.append(claim)
+    return True
 
 
 def write(path: Path, text: str, *, mode: int = 0o644) -> Path:

@@ -13,6 +13,7 @@ from tests.services import docker
 from tests.services.brokers import broker_dsn
 from tests.services.catalog import SERVICES
 from tests.services.certificates import make_certificates
+from tests.services.local import free_port
 from tests.services.processes import Processes
 from tests.services.service import ServiceError
 
@@ -119,3 +120,13 @@ def test_a_container_is_controlled_by_compose_in_a_project_of_this_run(
             "down --volumes --timeout 5",
         )
     ]
+
+
+def test_two_runs_are_never_given_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    claims = f"import sys; from tests.services.local import claim_port; sys.exit(claim_port({port}))"
+    assert subprocess.run([sys.executable, "-c", claims], check=False).returncode == 0, "another run does not get it"
+    drawn = iter([port, port + 1, port + 1])
+    monkeypatch.setattr("random.randint", lambda *_: next(drawn))
+    monkeypatch.setattr("tests.services.local._is_free", lambda _: True)
+    assert free_port() != port, "nor does this one again"
