@@ -249,7 +249,6 @@ def _attempt(metadata: MetaData, name: str, database: str | None) -> Table:
         _count("released"),
         Column("open_since", DATETIME(fsp=6), nullable=True),
         Column("open_token", VARBINARY(32), nullable=True),
-        Column("last_reason", VARCHAR(64), nullable=True),
         Column("last_error", VARCHAR(512), nullable=True),
         _time("first_at"),
         _time("last_at"),

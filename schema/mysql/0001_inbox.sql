@@ -46,7 +46,6 @@ CREATE TABLE IF NOT EXISTS `inbox_attempt` (
   released           INT UNSIGNED     NOT NULL DEFAULT 0,
   open_since         DATETIME(6)      NULL,
   open_token         VARBINARY(32)    NULL,
-  last_reason        VARCHAR(64)      NULL,
   last_error         VARCHAR(512)     NULL,
   first_at           DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   last_at            DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
