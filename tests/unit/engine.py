@@ -87,7 +87,7 @@ class Engine:
 
     @property
     def reasons(self) -> list[str]:
-        return [reason for _, reason, _ in self.store.quarantined]
+        return [row.reason for row in self.store.quarantined]
 
 
 async def apply(event: Event, session: Any) -> None:

@@ -63,7 +63,7 @@ async def judge(engine: Engine, reason: str, detail: str) -> None:
     """The odd one ends in quarantine, and the worker goes on to the next event."""
     engine.handle(apply, kind="next")
     await engine.settle(delivery("1"), delivery("2", kind="next"))
-    assert [(why, what) for _, why, what in engine.store.quarantined] == [(reason, detail)]
+    assert [(row.reason, row.detail) for row in engine.store.quarantined] == [(reason, detail)]
     assert engine.store.effects == ["2"]
 
 
@@ -465,6 +465,7 @@ async def test_a_lane_cancelled_at_any_step_leaves_no_unit_open_and_settles_noth
         engine.store.faults["commit"] = [CommitUnknown("lost")]
     engine.inbox.handler("t", prepare=hanging.prepare)(hanging.handler)
     processor = engine.inbox._make_consumer()._processor
+    await engine.store.open()
     lane = asyncio.create_task(processor.process(delivery(pristine=False)))
     await hanging.reached.wait()
     lane.cancel()

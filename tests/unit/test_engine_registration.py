@@ -150,7 +150,7 @@ async def test_work_that_a_handler_returns_instead_of_doing_it_is_no_effect(
     engine.handle(function)
     await engine.settle(delivery())
     assert engine.reasons == ["unit-misused"]
-    assert f"returned a {kind}" in engine.store.quarantined[0][2]
+    assert f"returned a {kind}" in engine.store.quarantined[0].detail
     assert not engine.store.rows
 
 

@@ -118,7 +118,7 @@ async def test_a_failing_handler_is_repeated_and_then_quarantined() -> None:
     assert not engine.store.effects
     assert not engine.store.rows
     assert engine.reasons == ["handler-error"]
-    assert re.fullmatch(r"LookupError at test_processor\.py:\d+", engine.store.quarantined[0][2])
+    assert re.fullmatch(r"LookupError at test_processor\.py:\d+", engine.store.quarantined[0].detail)
     assert engine.store.attempts[KEY] == Attempts(failed=3)
     assert not engine.store.open_starts
 
@@ -147,7 +147,7 @@ async def test_a_rejected_event_is_quarantined_at_once_with_the_reason() -> None
 
     engine.handle(reject)
     await engine.settle(delivery(pristine=False))
-    assert [(reason, detail) for _, reason, detail in engine.store.quarantined] == [("rejected", "account closed")]
+    assert [(row.reason, row.detail) for row in engine.store.quarantined] == [("rejected", "account closed")]
     assert not engine.store.open_starts
 
 
@@ -291,7 +291,7 @@ async def test_a_process_that_dies_in_its_handler_ends_in_quarantine() -> None:
     engine = Engine()
     engine.handle(apply)
     engine.store.attempts[KEY] = Attempts(crashed=2)
-    engine.store.open_starts.add(KEY)
+    engine.store.open_starts[KEY] = "a process that died"
     await engine.settle(delivery(pristine=False))
     assert engine.reasons == ["crashed"]
     assert not engine.store.effects
@@ -303,7 +303,7 @@ async def test_a_duplicate_of_an_event_that_was_quarantined_as_crashed_runs_norm
     engine = Engine()
     engine.handle(apply)
     engine.store.attempts[KEY] = Attempts(crashed=2)
-    engine.store.open_starts.add(KEY)
+    engine.store.open_starts[KEY] = "a process that died"
     async with engine.running():
         engine.transport.publish(delivery(pristine=False))
         await engine.transport.wait_settled(lambda: engine.reasons == ["crashed"])
@@ -403,7 +403,7 @@ async def test_a_prepare_that_kills_its_process_ends_in_quarantine() -> None:
 
     engine.handle(handler, prepare=prepare)
     engine.store.attempts[KEY] = Attempts(crashed=2)
-    engine.store.open_starts.add(KEY)
+    engine.store.open_starts[KEY] = "a process that died"
     await engine.settle(delivery(pristine=False))
     assert engine.reasons == ["crashed"]
 

@@ -136,14 +136,16 @@ async def test_a_defect_in_a_lane_is_not_hidden() -> None:
 
 async def test_a_lost_acknowledgement_ends_the_delivery_all_the_same() -> None:
     engine = Engine()
-    engine.handle(apply)
-    async with engine.running():
-        engine.transport.is_cut = True
-        engine.transport.publish(delivery())
-        while engine.probe.commands[-1:] != ["acknowledge"]:
-            await asyncio.sleep(0)
+
+    async def apply_and_lose_the_link(event: Event, session: Any) -> None:
+        await apply(event, session)
+        engine.transport.broker.cut()
+
+    engine.handle(apply_and_lose_the_link)
+    await engine.settle(delivery())
     assert engine.store.effects == ["1"]
     assert engine.inbox.telemetry.counts["ack_lost"] == 1
+    assert engine.inbox.telemetry.counts["duplicate"] == 1, "it came again"
 
 
 async def test_an_inbox_runs_once() -> None:

@@ -1,0 +1,339 @@
+"""A database in memory, and stores on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from inbox.config import DatabaseSettings
+from inbox.core.delivery import is_broker_counter
+from inbox.core.event import Event
+from inbox.core.handler import Face
+from inbox.core.records import EVENT_ID_OCTETS, Attempts, Claim, InboxRecord, Resolution
+from inbox.errors import Contended, QuarantineFull, SchemaError, StoreUnavailable, UnitMisused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from inbox.core.delivery import Delivery
+    from inbox.core.event import CloudEvent
+    from inbox.core.handler import Handler
+    from inbox.ports import UnitOfWork
+
+
+@dataclass(slots=True, repr=False)
+class MemoryQuarantined:
+    """A delivery in quarantine."""
+
+    delivery: Delivery
+    reason: str
+    detail: str
+    event_id: bytes | None
+    attempts: int
+    times_seen: int = 1
+
+    @property
+    def size(self) -> int:
+        """Octets that it counts against the bound."""
+        return len(self.delivery.body) + len(repr(self.delivery.headers))
+
+
+@dataclass(slots=True, repr=False)
+class MemoryTables:
+    """What a database holds for one consumer."""
+
+    rows: dict[bytes, InboxRecord] = field(default_factory=dict)
+    locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
+    attempts: dict[bytes, Attempts] = field(default_factory=dict)
+    open_starts: dict[bytes, object] = field(default_factory=dict)
+    quarantine: dict[object, MemoryQuarantined] = field(default_factory=dict)
+
+
+class MemoryDatabase:
+    """What outlives a process: give one to several stores.
+
+    Attributes:
+        effects: what units wrote, in the order of their commits.
+        tables: the tables of each consumer.
+        has_tables: whether a store can open.
+        writable: whether it takes writes.
+    """
+
+    def __init__(self) -> None:
+        self.effects: list[object] = []
+        self.tables: defaultdict[str, MemoryTables] = defaultdict(MemoryTables)
+        self.has_tables = True
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+
+class MemorySession:
+    """What a handler gets for its session: `session.write(effect)`."""
+
+    def __init__(self) -> None:
+        self.effects: list[object] = []
+        self.is_undone = False
+
+    def write(self, effect: object) -> None:
+        """Add a business effect."""
+        self.effects.append(effect)
+
+    async def rollback(self) -> None:
+        """Misuse the unit: only what leaves the handler by an exception is undone."""
+        self.is_undone = True
+
+
+class Stage(Enum):
+    """How far a unit is."""
+
+    BEGUN = "begun"
+    CLAIMED = "claimed"
+    FAILED = "failed"
+    APPLIED = "applied"
+    OVER = "over"
+
+
+class MemoryUnit:
+    """One transaction in memory."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.record: InboxRecord | None = None
+        self.effects: list[object] = []
+        self.forgotten: list[bytes] = []
+        self._stage = Stage.BEGUN
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was committed or undone."""
+        return self._stage is Stage.OVER
+
+    async def claim(self, record: InboxRecord) -> Claim:
+        """As `ports.UnitOfWork.claim`."""
+        self._expect(Stage.BEGUN)
+        self.store.fault("claim")
+        lock = self.store.locks.setdefault(record.key, asyncio.Lock())
+        try:
+            async with asyncio.timeout(self.store.settings.lock_wait):
+                await lock.acquire()
+        except TimeoutError as error:
+            raise Contended("another unit held the event for too long") from error
+        self.record = record
+        known = self.store.rows.get(record.key)
+        if known is None:
+            self._stage = Stage.CLAIMED
+            return Claim.NEW
+        self._end()
+        return Claim.CONFLICT if record.contradicts(known.fingerprint, known.scheme) else Claim.DUPLICATE
+
+    async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
+        """As `ports.UnitOfWork.apply`."""
+        with self._guarded() as session:
+            done = handler.function(*handler.arguments(event, session, prepared))
+            if handler.face is not Face.SYNC_SESSION:
+                await done
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Any]:
+        """As `ports.UnitOfWork.session`."""
+        with self._guarded() as session:
+            yield session
+
+    @contextmanager
+    def _guarded(self) -> Iterator[MemorySession]:
+        self._expect(Stage.CLAIMED)
+        self._stage = Stage.FAILED
+        session = MemorySession()
+        yield session
+        self.store.fault("apply")
+        if session.is_undone:
+            raise UnitMisused("rolled back: raise an exception instead")
+        self.effects = session.effects
+        self._stage = Stage.APPLIED
+
+    async def forget(self, key: bytes) -> None:
+        """As `ports.UnitOfWork.forget`."""
+        self._expect(Stage.CLAIMED, Stage.APPLIED)
+        self.store.fault("forget")
+        self.forgotten.append(key)
+
+    async def commit(self) -> None:
+        """As `ports.UnitOfWork.commit`."""
+        self._expect(Stage.CLAIMED, Stage.APPLIED)
+        try:
+            self.store.fault("commit")
+            self._make_durable()
+            self.store.fault("committed")
+        finally:
+            self._end()
+
+    async def rollback(self) -> None:
+        """As `ports.UnitOfWork.rollback`."""
+        self._expect(Stage.BEGUN, Stage.CLAIMED, Stage.FAILED, Stage.APPLIED)
+        self._end()
+
+    def _make_durable(self) -> None:
+        assert self.record is not None  # noqa: S101 - the stages: it is claimed
+        self.store.rows[self.record.key] = self.record
+        self.store.effects.extend(self.effects)
+        for key in self.forgotten:
+            self.store.attempts.pop(key, None)
+            self.store.open_starts.pop(key, None)
+
+    def _end(self) -> None:
+        self._stage = Stage.OVER
+        if self.record is not None:
+            self.store.locks[self.record.key].release()
+        self.store.connections.release()
+
+    def _expect(self, *stages: Stage) -> None:
+        if self._stage not in stages:
+            raise RuntimeError(f"a unit that is {self._stage.value} cannot do this")
+
+
+class MemoryStore:
+    """As `ports.Store`, in memory; stands for one process.
+
+    Args:
+        database: where it stores; None makes one of its own.
+        settings: of them it heeds the lock wait and the bounds of the quarantine.
+
+    Attributes:
+        rows, attempts, open_starts: what is stored for its consumer, by the event's key; of an open start, whose it is.
+        effects: what units wrote, in the order of their commits.
+        locks: held by units that have claimed a key and not ended.
+        connections: as many as units may be at work.
+        faults: errors to raise, by step, each once: `store.faults["commit"] = [CommitUnknown(…)]`.
+    """
+
+    def __init__(self, database: MemoryDatabase | None = None, settings: DatabaseSettings | None = None) -> None:
+        self.database = database or MemoryDatabase()
+        self.settings = settings or DatabaseSettings()
+        self.effects = self.database.effects
+        self.writable = self.database.writable
+        self.faults: dict[str, list[BaseException]] = {}
+        self.is_open = False
+        self._started: set[bytes] = set()
+        self.for_consumer("", concurrency=1, deadline=1.0)
+
+    def for_consumer(self, name: str, *, concurrency: int, deadline: float) -> MemoryStore:
+        """As `ports.StoreFactory.for_consumer`; this very store, so that a test sees what the engine does."""
+        tables = self.database.tables[name]
+        self.rows, self.locks = tables.rows, tables.locks
+        self.attempts, self.open_starts = tables.attempts, tables.open_starts
+        self._quarantine = tables.quarantine
+        self.connections = asyncio.Semaphore(concurrency)
+        return self
+
+    @property
+    def quarantined(self) -> list[MemoryQuarantined]:
+        """What is in quarantine, the oldest first."""
+        return [*self._quarantine.values()]
+
+    def fault(self, step: str) -> None:
+        """Raise the next fault that a test set for `step`."""
+        if waiting := self.faults.get(step):
+            raise waiting.pop(0)
+
+    def describe(self) -> dict[str, str]:
+        """As `ports.Store.describe`."""
+        return {"store": "memory"}
+
+    async def open(self) -> None:
+        """As `ports.Store.open`."""
+        self.fault("open")
+        if not self.database.has_tables:
+            raise SchemaError(["the database has no tables"])
+        self.is_open = True
+
+    async def close(self) -> None:
+        """As `ports.Store.close`."""
+        self.is_open = False
+
+    async def begin(self) -> MemoryUnit:
+        """As `ports.Store.begin`."""
+        self.fault("begin")
+        await self.connections.acquire()
+        if not self.is_open:
+            self.connections.release()
+            raise StoreUnavailable("the store is not open")
+        return MemoryUnit(self)
+
+    async def resolve(self, record: InboxRecord, unit: UnitOfWork) -> Resolution:
+        """As `ports.Store.resolve`."""
+        if self.faults.get("resolve"):
+            self.faults["resolve"].pop()
+            return Resolution.UNRESOLVED
+        known = self.rows.get(record.key)
+        is_ours = known is not None and not record.contradicts(known.fingerprint, known.scheme)
+        return Resolution.COMMITTED if is_ours else Resolution.ABSENT
+
+    async def knows(self, record: InboxRecord) -> bool:
+        """As `ports.Store.knows`."""
+        self.fault("knows")
+        return record.key in self.rows
+
+    async def start_attempt(self, key: bytes) -> Attempts:
+        """As `ports.Store.start_attempt`."""
+        self.fault("start_attempt")
+        known = self.attempts.get(key, Attempts())
+        reopened = self.open_starts.get(key, self) is not self
+        self.attempts[key] = replace(known, crashed=known.crashed + reopened)
+        self.open_starts[key] = self
+        self._started.add(key)
+        return replace(self.attempts[key], reopened=reopened)
+
+    async def end_attempt(
+        self, key: bytes, *, failed: bool = False, released: bool = False, error: str = ""
+    ) -> Attempts:
+        """As `ports.Store.end_attempt`."""
+        self.fault("end_attempt")
+        known = self.attempts.get(key, Attempts())
+        # Another store took our start for that of a dead process: this takes its charge back.
+        is_mistaken = key in self._started and known.crashed > 0 and self.open_starts.get(key, self) is not self
+        known = Attempts(known.failed + failed, known.crashed - is_mistaken, known.released + released)
+        if self.open_starts.get(key) is self:
+            del self.open_starts[key]
+        self._started.discard(key)
+        if failed or released or key in self.attempts:
+            self.attempts[key] = known
+        return known
+
+    async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
+        """As `ports.Store.quarantine`."""
+        self.fault("quarantine")
+        identity = _identity(delivery)
+        stored = self._quarantine.get(identity)
+        if stored is not None:
+            stored.reason, stored.detail = reason, detail
+            stored.times_seen += 1
+            return
+        counts = self.attempts.get(event.record.key, Attempts()) if isinstance(event, Event) else Attempts()
+        row = MemoryQuarantined(delivery, reason, detail, _stored_id(event), counts.charged)
+        self._expect_room(row)
+        self._quarantine[identity] = row
+
+    def _expect_room(self, row: MemoryQuarantined) -> None:
+        octets = sum(each.size for each in (*self._quarantine.values(), row))
+        if len(self._quarantine) >= self.settings.quarantine_rows or octets > self.settings.quarantine_bytes:
+            raise QuarantineFull("the quarantine is full")
+
+    async def wait_writable(self) -> None:
+        """As `ports.Store.wait_writable`."""
+        await self.writable.wait()
+
+
+def _identity(delivery: Delivery) -> object:
+    """What makes a delivery the same one: everything but what the broker counts. `repr` tells `1` from `"1"`."""
+    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_broker_counter(name)}
+    return delivery.body, delivery.origin, delivery.content_type, repr(kept)
+
+
+def _stored_id(event: Event | CloudEvent | None) -> bytes | None:
+    """The id if its column holds it: a cut one would be another's."""
+    octets = b"" if event is None else event.id.encode()
+    return octets if 0 < len(octets) <= EVENT_ID_OCTETS else None
