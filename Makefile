@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 ## Format, lint, types, unit and architecture tests; under a minute.
 check: lint types
-	$(BIN)/pytest -q tests/unit tests/architecture
+	$(BIN)/pytest -q tests/unit tests/architecture tests/conformance/test_memory.py
 
 lint: $(VENV)/.made
 	$(BIN)/ruff format --check $(SOURCES)
