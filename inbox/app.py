@@ -234,11 +234,17 @@ class Inbox:
 
         Raises:
             AlreadyProcessed, IdentityConflict, TryAgain, NotApplied, CommitUnresolved, UnitMisused.
-            ConfigurationError: the Inbox is not open, so nothing has checked guard and tables.
+            ConfigurationError: the Inbox is not open, so nothing has checked guard and tables; or the event was
+                verified by another one.
         """
         require(
             self._is_entered or self._consumer is not None,
             "the Inbox is not open: use `async with inbox:` around everything that calls inbox.transaction",
+        )
+        require(
+            event.record.consumer == self.name,
+            f"the event was verified by the Inbox of {event.record.consumer!r}, not by this one: "
+            "its identity and fingerprint are that one's",
         )
         return transaction(self._store, event, self.settings.deadline)
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from inbox.app import Inbox
 from inbox.core.delivery import Delivery
 from inbox.core.event import Event
 from inbox.errors import (
     AlreadyProcessed,
     CommitUnknown,
     CommitUnresolved,
+    ConfigurationError,
     Contended,
     IdentityConflict,
     NoHandler,
@@ -120,3 +122,11 @@ async def test_only_a_verified_delivery_becomes_an_event() -> None:
         await event_of(engine, Delivery(body=b"", headers={}))
     with pytest.raises(NoHandler):
         await event_of(engine, Delivery(body=b"", headers={}, refusal=NoHandler("x")))
+
+
+async def test_an_event_of_another_consumer_is_refused() -> None:
+    engine = Engine()
+    other = Inbox("other", store=engine.store)
+    with pytest.raises(ConfigurationError, match="'other'"):
+        await write(engine, await other.verify(delivery()))
+    assert not engine.store.rows
