@@ -211,6 +211,12 @@ class Unit:
         """See `inbox.ports.UnitOfWork.rollback`."""
         self._expect(Stage.BEGUN, Stage.CLAIMED, Stage.FAILED, Stage.APPLIED)
         self._stage = Stage.OVER
+        guard = self.lane.driver.guard
+        if guard.token is not None:
+            # A handler that was given up still runs. It may send nothing more; and when it comes back, it ends whatever
+            # unit runs on its connection then: there must be none.
+            guard.stop()
+            guard.tripped = True
         await _to_its_end(self._rollback())
 
     async def _rollback(self) -> None:
