@@ -11,7 +11,7 @@ from inbox.errors import Contended, StoreUnavailable
 READ_ONLY = "The MySQL server is running with the --super-read-only option so it cannot execute this statement"
 
 
-@pytest.mark.parametrize("code", [1205, 1213, 1317, 1614, 1927, 2006, 2013, 2014, 4031, 0])
+@pytest.mark.parametrize("code", [1205, 1206, 1213, 1317, 1614, 1927, 2006, 2013, 2014, 4031, 0])
 def test_what_is_lost_to_others_is_contended(code: int) -> None:
     assert classify(code, "") is Trouble.CONTENDED
 

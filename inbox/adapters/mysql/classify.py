@@ -26,6 +26,7 @@ class Trouble(Enum):
 _CONTENDED: Final = frozenset(
     {
         1205,  # lock wait timeout: only the statement was undone (InnoDB manual, innodb_rollback_on_timeout)
+        1206,  # lock table full: the whole transaction was undone, as after a dead-lock (`row_mysql_handle_errors`)
         1213,  # dead-lock: the whole transaction was undone, the claim with it
         1317,  # query killed
         1614,  # XA: dead-lock
