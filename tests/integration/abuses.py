@@ -482,6 +482,7 @@ MORE_REFUSED_TEXTS = {
     "RENAME TABLE job TO jobs": "RENAME",
     "ANALYZE TABLE job": "ANALYZE",
     "FLUSH TABLES": "FLUSH",
+    "SET unique_checks = 0, foreign_key_checks = 0": "SET",
     "SET @@autocommit = 1": "SET",
     "SET @a='x', @@session.autocommit=ON": "SET",
     "SET @a = '\\', autocommit=1, @b='": "SET",

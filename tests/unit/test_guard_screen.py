@@ -90,6 +90,7 @@ def test_is_refused(sql: str, says: str) -> None:
         b"SET @@global.time_zone = '+00:00'",
         b"SET PERSIST max_execution_time = 1",
         b"SET transaction_isolation = 'SERIALIZABLE'",
+        b"SET unique_checks = 0",
         b"SET innodb_lock_wait_timeout = 600",
     ],
 )
@@ -137,11 +138,25 @@ def test_without_backslash_escapes_more_is_taken_for_a_trace() -> None:
     assert leaves_traces(sql, plain_backslashes=True)
 
 
+def test_without_backslash_escapes_a_string_ends_at_its_quote() -> None:
+    sql = b"UPDATE t SET a = 'C:\\', b = 'x; y'"
+
+    assert screen(sql).refusal is not None
+    assert screen(sql, plain_backslashes=True).refusal is None
+    assert screen(b"UPDATE t SET a = 'C:\\'; UPDATE t SET b = ''", plain_backslashes=True).refusal is not None
+
+
 def test_a_long_statement_takes_a_time_in_proportion() -> None:
     """No expression of the screen may go back over what it has read."""
     for part in (b"'", b"''", b"\\'", b"/*", b"--", b"((", b"a;", b"@", b"\xff", b"`", b"-- \n", b"/**/"):
         screen(b"SELECT " + part * 200_000)
         screen(part * 200_000)
+    screen(b"SELECT /*; @" + b"/*" * 200_000)
+    for quote in (b"'", b'"'):
+        screen(b"SELECT " + quote + b"O" * 200_000 + b"; @")
+        screen(b"SELECT " + quote + b"O\\'" * 200_000 + b"; @")
+        screen(b"SELECT " + quote + b"O\\'" * 200_000 + b"; @\\")
+        screen(b"SELECT " + quote + b"O" * 200_000 + b"; @", plain_backslashes=True)
 
 
 def first_word(sql: bytes) -> bytes:

@@ -49,10 +49,11 @@ class SessionSetup:
         """One SET for all of it. MariaDB knows `transaction_isolation` only since 11.1, MySQL has no `tx_isolation`.
 
         `completion_type`, for a COMMIT must neither begin another transaction nor end the session (manual, "COMMIT").
+        `unique_checks`, see `screen`.
         """
         isolation = "tx_isolation" if "MariaDB" in server_version else "transaction_isolation"
         return (
-            f"SET SESSION autocommit = 0, completion_type = 0, {isolation} = 'READ-COMMITTED', "
+            f"SET SESSION autocommit = 0, completion_type = 0, unique_checks = 1, {isolation} = 'READ-COMMITTED', "
             f"innodb_lock_wait_timeout = {self.lock_wait:d}, lock_wait_timeout = {self.lock_wait:d}, "
             f"wait_timeout = {self.wait_timeout:d}"
         ).encode()

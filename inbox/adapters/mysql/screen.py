@@ -31,11 +31,13 @@ _SAVEPOINT: Final = re.compile(
 #: Names of the framework's own savepoints begin so, and are not the handler's to release or replace.
 OWN_SAVEPOINT: Final = b"inbox_"
 
-#: Session variables that bear on nothing but the handler's own statements. The session is discarded afterwards.
+#: Session variables that bear on nothing but the handler's own statements. The session is discarded afterwards. Not
+#: `unique_checks`: without it MariaDB loads an empty table in bulk, and an error then undoes the whole transaction, the
+#: claim with it (`row_mysql_handle_errors`).
 _HARMLESS: Final = (
     rb"cte_max_recursion_depth|div_precision_increment|foreign_key_checks|group_concat_max_len|join_buffer_size|"
     rb"lc_time_names|max_execution_time|max_heap_table_size|max_recursive_iterations|max_statement_time|"
-    rb"optimizer_switch|sort_buffer_size|sql_safe_updates|sql_select_limit|time_zone|tmp_table_size|unique_checks"
+    rb"optimizer_switch|sort_buffer_size|sql_safe_updates|sql_select_limit|time_zone|tmp_table_size"
 )
 _VARIABLE: Final = (
     rb"(?:@(?:[0-9A-Za-z_$.]+|`[^`\0]+`)|(?:(?:SESSION|LOCAL)\s+|@@(?:(?:SESSION|LOCAL)\.)?)?(?:" + _HARMLESS + rb"))"
@@ -47,12 +49,14 @@ _ASSIGNMENT: Final = _VARIABLE + rb"\s*:?=\s*" + _VALUE
 _SET: Final = re.compile(rb"SET\s+" + _ASSIGNMENT + rb"(?:\s*,\s*" + _ASSIGNMENT + rb")*" + _END, re.IGNORECASE)
 
 # Everything that hides its content from the grammar, and the one octet that ends a statement.
-_OPAQUE: Final = (
-    rb"'(?:[^'\\]+|\\(?s:.)|'')*'|\"(?:[^\"\\]+|\\(?s:.)|\"\")*\"|`[^`]*`"
-    rb"|/\*(?!!|[Mm]!)(?s:.*?)\*/|#[^\n]*|--(?=[\x00-\x20\x7f])[^\n]*"
-)
-_HIDDEN: Final = re.compile(_OPAQUE)
-_PARTS: Final = re.compile(_OPAQUE + rb"|(?P<end>;)")
+# Possessive, and what has no end reaches to the end of the text (a syntax error to the servers): else a text with a
+# lone quote, as a careless handler makes of somebody's name, would hold the event loop for ever.
+_STRINGS: Final = rb"'(?:[^'\\]++|\\(?s:.|\Z)|'')*+(?:'|\Z)|\"(?:[^\"\\]++|\\(?s:.|\Z)|\"\")*+(?:\"|\Z)"
+_PLAIN_STRINGS: Final = rb"'[^']*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)"
+_OTHER_OPAQUE: Final = rb"|`[^`]*`|/\*(?!!|[Mm]!)(?s:.*?)(?:\*/|\Z)|#[^\n]*|--(?=[\x00-\x20\x7f])[^\n]*"
+_HIDDEN: Final = re.compile(_STRINGS + _OTHER_OPAQUE)
+_PARTS: Final = re.compile(_STRINGS + _OTHER_OPAQUE + rb"|(?P<end>;)")
+_PLAIN_PARTS: Final = re.compile(_PLAIN_STRINGS + _OTHER_OPAQUE + rb"|(?P<end>;)")
 
 #: Worth a closer look; most statements have none of it.
 _SUSPECT: Final = re.compile(rb":=|@|lock", re.IGNORECASE)
@@ -108,7 +112,8 @@ def screen(sql: bytes, *, allow_call: bool = False, plain_backslashes: bool = Fa
     if sql[behind : behind + 1] == b":" or (opened > start and keyword not in _QUERIES):
         return Finding("a statement of a shape that handlers may not send")
     finding = _judge(keyword, sql, start, allow_call)
-    if finding.refusal is None and b";" in sql and _has_second_statement(sql, start):
+    parts = _PLAIN_PARTS if plain_backslashes else _PARTS
+    if finding.refusal is None and b";" in sql and _has_second_statement(sql, start, parts):
         return Finding(f"two statements in one text ({keyword.decode()} and another): send them one by one")
     if finding is _FINE and _SUSPECT.search(sql) and leaves_traces(sql, plain_backslashes=plain_backslashes):
         return _TRACED
@@ -137,13 +142,13 @@ def leaves_traces(sql: bytes, *, plain_backslashes: bool = False) -> bool:
     return _TRACES.search(sql if plain_backslashes else _HIDDEN.sub(b" ", sql)) is not None
 
 
-def _has_second_statement(sql: bytes, start: int) -> bool:
+def _has_second_statement(sql: bytes, start: int, parts: re.Pattern[bytes]) -> bool:
     """Whether anything but blanks and comments follows the first `;` that is not inside of something.
 
     The server would refuse the text, for multi-statements are off; it would say so with an ordinary error that a
     handler may swallow, and then half of what it meant would be missing.
     """
-    for part in _PARTS.finditer(sql, start):
+    for part in parts.finditer(sql, start):
         if part["end"]:
             return _match_end(_BLANKS, sql + b"\n", part.end()) < len(sql)
     return False
