@@ -9,6 +9,7 @@ from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
+from inbox.adapters.mysql.quarantine import delivery_digest
 from inbox.adapters.rabbitmq import delivery_from
 from inbox.adapters.rabbitmq.delivery import is_pristine, origin_of, read
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
@@ -143,6 +144,15 @@ def test_unreadable_headers_are_refused_and_kept_for_the_quarantine() -> None:
     assert delivery.refusal.code == "unreadable-header"
     assert delivery.properties["raw_header"] == b"\x00<"
     assert delivery_from(IncomingMessage(message(marked))).properties["raw_header"] == b"\x00<"
+
+
+def test_unreadable_deliveries_are_told_apart_in_the_quarantine() -> None:
+    first, again, other = (
+        read(message(UnreadableHeaders(raw), body=b""), queue="orders", is_dead_letter=False, receipt=None)
+        for raw in (b"\x00<a", b"\x00<a", b"\x00<b")
+    )
+    assert delivery_digest(b"billing", first) == delivery_digest(b"billing", again)
+    assert delivery_digest(b"billing", first) != delivery_digest(b"billing", other)
 
 
 def test_the_mark_cannot_be_forged() -> None:
