@@ -17,7 +17,7 @@ def test_what_is_lost_to_others_is_contended(code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", [1040, 1047, 1053, 1180, 1203, 1226, 1792, 1836, 3101, 1021, 1026, 1030, 1114, 2002, 2003, 2005]
+    "code", [1040, 1047, 1053, 1180, 1203, 1226, 1792, 1836, 1874, 3101, 1021, 1026, 1030, 1114, 2002, 2003, 2005]
 )
 def test_a_busy_full_or_read_only_server_is_unavailable(code: int) -> None:
     assert classify(code, "") is Trouble.UNAVAILABLE

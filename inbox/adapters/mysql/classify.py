@@ -45,6 +45,7 @@ _UNAVAILABLE: Final = frozenset(
         1226,  # a resource limit of this user
         1792,  # read-only transaction
         1836,  # read-only mode
+        1874,  # InnoDB is in read-only mode
         3101,  # Group Replication rolled the transaction back
         1021,  # disk full
         1026,  # error writing a file
