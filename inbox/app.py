@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, overload
 from inbox.config import ConsumerSettings, check_consumer_name, require
 from inbox.core import cloudevents
 from inbox.runtime.consumer import Consumer
-from inbox.runtime.processor import verified
 from inbox.runtime.registry import Registry
 from inbox.runtime.telemetry import Telemetry
 from inbox.runtime.transaction import transaction
+from inbox.runtime.verification import verified
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

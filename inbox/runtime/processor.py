@@ -9,44 +9,28 @@ from __future__ import annotations
 import asyncio
 import random
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from inbox.core import cloudevents
 from inbox.core.disposition import CHARGED, FINAL, Again, Failure, FailureKind, Quarantine, Release, WaitForStore
-from inbox.core.event import Event
 from inbox.core.lifecycle import Command, Lifecycle, Outcome, State
 from inbox.core.policy import decide
-from inbox.core.records import Attempts, Claim, Resolution, record_of
-from inbox.errors import (
-    CommitUnknown,
-    Contended,
-    DeadlineExceeded,
-    IdentityConflict,
-    QuarantineFull,
-    Refused,
-    Reject,
-    Retry,
-    StoreError,
-    StoreUnavailable,
-    Torn,
-    UnitMisused,
-)
-from inbox.runtime.handling import HandlerQuit, HandlerStuck, HandlerTasks
-from inbox.runtime.places import failure_at
+from inbox.core.records import Claim, Resolution
+from inbox.errors import CommitUnknown, Contended, IdentityConflict, QuarantineFull, Refused, StoreError, Torn
+from inbox.runtime.failures import failure_of
+from inbox.runtime.handling import HandlerStuck, HandlerTasks
+from inbox.runtime.passage import Passage, failure_in, in_time, known, open_unit
+from inbox.runtime.verification import verified
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from inbox.config import ConsumerSettings
     from inbox.core.delivery import Delivery
-    from inbox.core.disposition import Disposition
-    from inbox.core.event import CloudEvent
+    from inbox.core.event import Event
     from inbox.core.handler import Handler
-    from inbox.ports import Probe, Store, Transport, UnitOfWork, Verifier
+    from inbox.ports import Probe, Store, Transport, Verifier
     from inbox.runtime.registry import Registry
-
-T = TypeVar("T")
 
 
 class Intake(Protocol):
@@ -72,28 +56,6 @@ class Intake(Protocol):
     def release_later(self, delivery: Delivery, seconds: float) -> None:
         """Hold the delivery unacknowledged for so long, then hand it back."""
         ...
-
-
-@dataclass(slots=True)
-class Passage:
-    """One delivery on its way: what the steps know so far."""
-
-    delivery: Delivery
-    cloudevent: CloudEvent | None = None
-    event: Event | None = None
-    handler: Handler | None = None
-    prepared: object = None
-    is_prepared: bool = False
-    unit: UnitOfWork | None = None
-    committing: UnitOfWork | None = None
-    unit_ends_at: float = 0.0
-    start_noted: bool = False
-    tries: int = 1
-    failure: Failure | None = None
-    attempts: Attempts = field(default_factory=Attempts)
-    disposition: Disposition | None = None
-    is_ack_lost: bool = False
-    stuck: asyncio.Task[None] | None = None
 
 
 class Processor:
@@ -193,7 +155,7 @@ class Processor:
         return Outcome.DONE
 
     async def _prepare(self, passage: Passage) -> Outcome:
-        event, handler = _known(passage)
+        event, handler = known(passage)
         if handler.prepare is None or passage.is_prepared:
             return Outcome.DONE
         try:
@@ -220,16 +182,16 @@ class Processor:
     async def _begin(self, passage: Passage) -> Outcome:
         passage.unit_ends_at = asyncio.get_running_loop().time() + self._settings.deadline
         try:
-            passage.unit = await _in_time(passage, self._store.begin(), "no connection was free in time")
+            passage.unit = await in_time(passage, self._store.begin(), "no connection was free in time")
         except StoreError as error:
             return self._fail(passage, error)
         return Outcome.DONE
 
     async def _claim(self, passage: Passage) -> Outcome:
-        event, handler = _known(passage)
-        unit = _open(passage)
+        event, handler = known(passage)
+        unit = open_unit(passage)
         try:
-            claim = await _in_time(passage, unit.claim(event.record), "the database did not answer in time")
+            claim = await in_time(passage, unit.claim(event.record), "the database did not answer in time")
         except StoreError as error:
             return self._fail(passage, error)
         if claim is Claim.NEW:
@@ -252,7 +214,7 @@ class Processor:
             passage.start_noted = False
 
     async def _start(self, passage: Passage) -> Outcome:
-        event, _ = _known(passage)
+        event, _ = known(passage)
         if passage.delivery.pristine or passage.start_noted:
             return Outcome.DONE
         try:
@@ -279,8 +241,8 @@ class Processor:
         return True
 
     async def _apply(self, passage: Passage) -> Outcome:
-        event, handler = _known(passage)
-        unit = _open(passage)
+        event, handler = known(passage)
+        unit = open_unit(passage)
         left = passage.unit_ends_at - asyncio.get_running_loop().time()
         if left <= 0:  # the handler is not started, so nothing may be charged to its event
             return self._fail(passage, Contended("the database left the handler no time"))
@@ -292,13 +254,13 @@ class Processor:
                 patience=self._settings.cancel_patience,
             )
             if passage.start_noted:
-                await _in_time(passage, unit.forget(event.record.key), "the database did not answer in time")
+                await in_time(passage, unit.forget(event.record.key), "the database did not answer in time")
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything; all of it is decided upon
             return self._fail(passage, error)
         return Outcome.DONE
 
     async def _commit(self, passage: Passage) -> Outcome:
-        passage.committing, passage.unit = _open(passage), None
+        passage.committing, passage.unit = open_unit(passage), None
         try:
             await passage.committing.commit()
         except CommitUnknown:
@@ -308,7 +270,7 @@ class Processor:
         return Outcome.DONE
 
     async def _resolve(self, passage: Passage) -> Outcome:
-        event, _ = _known(passage)
+        event, _ = known(passage)
         assert passage.committing is not None  # noqa: S101 - the table: only COMMIT leads here
         resolution = await self._store.resolve(event.record, passage.committing)
         if resolution is Resolution.COMMITTED:
@@ -320,13 +282,13 @@ class Processor:
         return Outcome.UNRESOLVED
 
     async def _rollback(self, passage: Passage) -> Outcome:
-        unit, passage.unit = _open(passage), None
+        unit, passage.unit = open_unit(passage), None
         await asyncio.shield(unit.rollback())
         return Outcome.DONE
 
     # -------------------------------------------------------- after a failure
     async def _record(self, passage: Passage) -> Outcome:
-        failure = _failed(passage)
+        failure = failure_in(passage)
         try:
             await self._charge(passage, failure)
         except StoreError:
@@ -384,7 +346,7 @@ class Processor:
         return await self._intake.wait(delay)
 
     async def _quarantine(self, passage: Passage) -> Outcome:
-        failure = _failed(passage)
+        failure = failure_in(passage)
         event = passage.event or passage.cloudevent
         reason = passage.disposition.reason if isinstance(passage.disposition, Quarantine) else failure.reason
         try:
@@ -421,85 +383,3 @@ class Processor:
             passage.stuck = error.task
         passage.failure = failure_of(error, passage.handler)
         return Outcome.FAILED
-
-
-def failure_of(error: Exception, handler: Handler | None = None) -> Failure:  # noqa: PLR0911 - a row a line
-    """The row of the failure table ("What fails, and what happens" in docs/guarantees.md) that `error` stands for.
-
-    Texts of foreign exceptions may hold payloads and secrets: only their class and place go on.
-    """
-    match error:
-        case Reject():
-            return Failure(FailureKind.REJECTED, "rejected", _sentence(error.reason))
-        case Retry():
-            return Failure(FailureKind.RETRY, "retries-used-up", "the handler asked for another try", after=error.after)
-        case Refused():
-            return Failure(FailureKind.REFUSED, _sentence(error.code), _sentence(error.detail))
-        case Torn():
-            return Failure(FailureKind.TORN, "torn", "a stored procedure ended the transaction from inside")
-        case UnitMisused():
-            return Failure(FailureKind.MISUSED, "unit-misused", error.what)
-        case DeadlineExceeded():
-            return Failure(FailureKind.DEADLINE, "deadline", str(error))
-        case HandlerQuit():
-            return Failure(FailureKind.ERROR, "handler-error", str(error))
-        case StoreUnavailable():
-            return Failure(FailureKind.UNAVAILABLE, "store-unavailable", str(error))
-        case Contended() | StoreError():
-            return Failure(FailureKind.CONTENDED, "contended", str(error))
-        case _:
-            name = type(error).__name__ if handler is None else failure_at(error, handler.function)
-            return Failure(FailureKind.ERROR, "handler-error", name)
-
-
-def _sentence(said: object) -> str:
-    """What a handler said, as text: whatever else it gave is told by its class alone."""
-    return said if isinstance(said, str) else type(said).__name__
-
-
-async def verified(
-    delivery: Delivery,
-    cloudevent: CloudEvent,
-    consumer: str,
-    verifier: Verifier | None,
-    settings: ConsumerSettings,
-) -> Event:
-    """The event that `delivery` holds, once its authenticity is decided.
-
-    Raises:
-        Refused: not authentic, or with an id that cannot be stored.
-        Exception: whatever kept the verifier from deciding.
-    """
-    record = record_of(consumer, cloudevent, settings.identity, settings.fingerprint)
-    if verifier is not None:
-        await verifier.verify(delivery, cloudevent)
-    return Event(cloudevent, record, delivery.origin)
-
-
-async def _in_time(passage: Passage, step: Awaitable[T], what: str) -> T:
-    """Await a step of the unit, not longer than to the unit's end.
-
-    Raises:
-        Contended: with `what`: it took longer.
-    """
-    try:
-        async with asyncio.timeout_at(passage.unit_ends_at):
-            return await step
-    except TimeoutError as error:
-        raise Contended(what) from error
-
-
-def _known(passage: Passage) -> tuple[Event, Handler]:
-    assert passage.event is not None  # noqa: S101 - the table: verified comes before
-    assert passage.handler is not None  # noqa: S101 - set with the event
-    return passage.event, passage.handler
-
-
-def _open(passage: Passage) -> UnitOfWork:
-    assert passage.unit is not None  # noqa: S101 - the table: begun comes before
-    return passage.unit
-
-
-def _failed(passage: Passage) -> Failure:
-    assert passage.failure is not None  # noqa: S101 - every way to here sets it
-    return passage.failure

@@ -24,7 +24,7 @@ from inbox.errors import (
     Undecodable,
     UnitMisused,
 )
-from inbox.runtime.processor import failure_of
+from inbox.runtime.failures import failure_of
 from tests.unit.engine import FAST, Engine, apply, delivery
 
 KEY = record_of("c", CloudEvent(id="1", source="/s", type="t"), "id", None).key

@@ -1,0 +1,75 @@
+"""One delivery on its way through the steps, and what a step may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from inbox.core.records import Attempts
+from inbox.errors import Contended
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from inbox.core.delivery import Delivery
+    from inbox.core.disposition import Disposition, Failure
+    from inbox.core.event import CloudEvent, Event
+    from inbox.core.handler import Handler
+    from inbox.ports import UnitOfWork
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Passage:
+    """One delivery on its way: what the steps know so far."""
+
+    delivery: Delivery
+    cloudevent: CloudEvent | None = None
+    event: Event | None = None
+    handler: Handler | None = None
+    prepared: object = None
+    is_prepared: bool = False
+    unit: UnitOfWork | None = None
+    committing: UnitOfWork | None = None
+    unit_ends_at: float = 0.0
+    start_noted: bool = False
+    tries: int = 1
+    failure: Failure | None = None
+    attempts: Attempts = field(default_factory=Attempts)
+    disposition: Disposition | None = None
+    is_ack_lost: bool = False
+    stuck: asyncio.Task[None] | None = None
+
+
+async def in_time(passage: Passage, step: Awaitable[T], what: str) -> T:
+    """Await a step of the unit, not longer than to the unit's end.
+
+    Raises:
+        Contended: with `what`: it took longer.
+    """
+    try:
+        async with asyncio.timeout_at(passage.unit_ends_at):
+            return await step
+    except TimeoutError as error:
+        raise Contended(what) from error
+
+
+def known(passage: Passage) -> tuple[Event, Handler]:
+    """The event and its handler, for steps after verification."""
+    assert passage.event is not None  # noqa: S101 - the table: verified comes before
+    assert passage.handler is not None  # noqa: S101 - set with the event
+    return passage.event, passage.handler
+
+
+def open_unit(passage: Passage) -> UnitOfWork:
+    """The unit of work, for steps inside it."""
+    assert passage.unit is not None  # noqa: S101 - the table: begun comes before
+    return passage.unit
+
+
+def failure_in(passage: Passage) -> Failure:
+    """Why it was not applied, for steps after a failure."""
+    assert passage.failure is not None  # noqa: S101 - every way to here sets it
+    return passage.failure
