@@ -4,6 +4,7 @@
 # What failed in the first lane is named again at the end, where pytest's own summary of the second one stands last.
 # Exits 1 if anything failed.
 set -uo pipefail
+unset PYTHONDONTWRITEBYTECODE  # hundreds of workers are started: compiling the package anew for each is a third of a start
 newest=$1/bin/pytest lowest=$2/bin/pytest
 logs=$(mktemp -d)
 trap 'kill -- -"$beside" 2>/dev/null; wait; rm -rf "$logs"' EXIT
