@@ -14,8 +14,8 @@ announce() { printf '\n== %s\n' "$*"; }
 
 first_lane() {
   local failed=0
-  announce "newest libraries, both pairs of servers: acceptance, concurrency, crash"
-  "$newest" -q tests/acceptance tests/concurrency tests/crash --durations=5 || failed=1
+  announce "newest libraries, both pairs of servers: acceptance, crash"
+  "$newest" -q tests/acceptance tests/crash --durations=5 || failed=1
   announce "lowest libraries, oldest pair of servers: unit, conformance, integration"
   "$lowest" -q -p no:cacheprovider tests/unit tests/conformance tests/integration --pair oldest || failed=1
   return $failed
@@ -26,13 +26,13 @@ second_lane() {
   announce "newest libraries: unit, architecture; every branch of core and runtime"
   "$newest" -q tests/unit tests/architecture \
     --cov=inbox.core --cov=inbox.runtime --cov-branch --cov-report=term --cov-fail-under=100 || failed=1
-  announce "newest libraries, both pairs of servers: conformance, integration"
-  "$newest" -q tests/conformance tests/integration --durations=5 || failed=1
+  announce "newest libraries, both pairs of servers: concurrency, conformance, integration"
+  "$newest" -q tests/concurrency tests/conformance tests/integration --durations=5 || failed=1
   return $failed
 }
 
 set -m; second_lane >"$logs/second" 2>&1 & beside=$!; set +m
-echo "unit, architecture, conformance and integration run beside this; what they say follows at the end"
+echo "unit, architecture, concurrency, conformance and integration run beside this; what they say follows at the end"
 first_lane 2>&1 | tee "$logs/first"
 first=${PIPESTATUS[0]}
 announce "waiting for the second lane"
