@@ -41,7 +41,7 @@ class _LocalDatabase(LocalService):
         write(self.home / "init.sql", INIT_SQL)
 
     def _initialise_command(self) -> list[str]:
-        raise NotImplementedError
+        raise NotImplementedError  # each of the two servers has a command of its own
 
     def _program(self, *names: str) -> str:
         found = self._installation.find(*names)

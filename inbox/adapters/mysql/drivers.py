@@ -115,15 +115,17 @@ class GuardedConnection(_Driver):
         super().__init__(*args, **settings)
 
     # -------------------------------------------------------------- what the two drivers do differently
+    # Each driver's subclass supplies these four. They raise here and are not abstract, so that this mixin brings no
+    # metaclass that the drivers' own classes would have to agree with.
     @property
     def transport(self) -> asyncio.Transport | None:
         """The link; None once it is closed."""
-        raise NotImplementedError
+        raise NotImplementedError  # the driver's subclass supplies it
 
     @property
     def has_ended(self) -> bool:
         """Whether the server's end of the link was closed, as far as this end has noticed."""
-        raise NotImplementedError
+        raise NotImplementedError  # the driver's subclass supplies it
 
     async def open(self) -> None:
         """Connect and log in.
@@ -131,10 +133,10 @@ class GuardedConnection(_Driver):
         Raises:
             Exception: the driver's errors, `ssl.SSLError`, `TlsError`.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # the driver's subclass supplies it
 
     async def _next_packet(self) -> Any:
-        raise NotImplementedError
+        raise NotImplementedError  # the driver's subclass supplies it
 
     # -------------------------------------------------------------- the framework's own statements
     @property
