@@ -18,7 +18,7 @@ from inbox.app import Inbox
 from inbox.config import ConsumerSettings, DatabaseSettings, env
 from inbox.core.delivery import Delivery, Origin
 from inbox.core.event import CloudEvent, Event
-from inbox.core.policy import RetryPolicy
+from inbox.core.policy import RetryPolicy, RetryRule
 from inbox.errors import (
     AlreadyProcessed,
     CommitUnresolved,
@@ -68,6 +68,7 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryPolicy",
+    "RetryRule",
     "StartupError",
     "StoreError",
     "TableNames",

@@ -78,7 +78,7 @@ class Inbox:
         self.name = check_consumer_name(name)
         self.settings = settings or ConsumerSettings()
         self.telemetry = Telemetry()
-        self.registry = Registry()
+        self.registry = Registry(self.settings.unknown_types)
         self._verifier = verifier
         self._transport = transport
         self._probes: list[Probe] = [self.telemetry, *probes]
@@ -180,6 +180,7 @@ class Inbox:
         require(self._consumer is None, "an Inbox runs once; make another one")
         require(self._transport is not None, "the Inbox has no transport: Inbox(..., transport=RabbitMQ(...))")
         require(len(self.registry) > 0, "the Inbox has no handlers: @inbox.handler('type'), or inbox.add_service(...)")
+        self.registry.check()
         assert self._transport is not None  # noqa: S101 - required above; for the type checker
         self._consumer = Consumer(
             self.name,

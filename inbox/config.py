@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-from inbox.core.policy import RetryPolicy
+from inbox.core.policy import LONGEST_WAIT, RetryPolicy, RetryRule
 from inbox.core.records import CONSUMER_NAME_OCTETS, DEFAULT_FINGERPRINT, FingerprintPart, Identity
 from inbox.errors import ConfigurationError
+
+#: What becomes of an event whose type has no handler.
+Unknown = Literal["quarantine", "ignore", "fail"]
 
 _MOST_UNITS = 1000
 _MOST_PREFETCH = 65535  # basic.qos carries it in 16 bits (AMQP 0-9-1, 1.6.3)
@@ -24,10 +29,11 @@ def require(condition: bool, message: str) -> None:
 def _require_seconds(settings: object, *names: str, prefix: str = "") -> None:
     for name in names:
         given = getattr(settings, name)
-        require(
-            isinstance(given, int | float) and 0 < given < math.inf,
-            f"{prefix}{name} must be more than 0 seconds, and a number of them",
-        )
+        require(_is_seconds(given), f"{prefix}{name} must be more than 0 seconds, and a number of them")
+
+
+def _is_seconds(given: object) -> bool:
+    return isinstance(given, int | float) and 0 < given < math.inf
 
 
 def _require_whole(settings: object, *names: str, prefix: str = "") -> None:
@@ -65,6 +71,9 @@ class ConsumerSettings:
         cancel_patience: seconds a cancelled handler gets to come back before it is reported as stuck.
         shutdown_patience: seconds a stopping worker gives its running units.
         retry: what happens to events that fail.
+        unknown_types: what becomes of event types that have no handler, by the type or a prefix that ends in `*`;
+            the longest that fits holds. `quarantine`, which is also for what is not named; `ignore`: the inbox row is
+            written, no handler runs, and it is counted as ignored; `fail`, for whole types: the worker does not start.
         identity: what makes an event the same event: its `id`, or `source+id`.
         fingerprint: what may not change under one identity; None compares nothing.
     """
@@ -75,21 +84,20 @@ class ConsumerSettings:
     cancel_patience: float = 5.0
     shutdown_patience: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    unknown_types: Mapping[str, Unknown] = field(default_factory=dict)
     identity: Identity = "id"
     fingerprint: tuple[FingerprintPart, ...] | None = DEFAULT_FINGERPRINT
 
     def __post_init__(self) -> None:
         _require_whole(self, "concurrency", *(() if self.prefetch is None else ("prefetch",)))
-        _require_whole(self.retry, "max_attempts", "immediate", "max_releases", prefix="retry.")
         require(1 <= self.concurrency <= _MOST_UNITS, f"concurrency must be between 1 and {_MOST_UNITS}")
         require(
             self.prefetch is None or self.concurrency <= self.prefetch <= _MOST_PREFETCH,
             f"prefetch must be at least the concurrency and at most {_MOST_PREFETCH}",
         )
         _require_seconds(self, "deadline", "cancel_patience", "shutdown_patience")
-        _require_seconds(self.retry, "first_delay", "max_delay", "max_hold", prefix="retry.")
-        for name, least in {"max_attempts": 1, "immediate": 0, "max_releases": 0}.items():
-            require(getattr(self.retry, name) >= least, f"retry.{name} must be at least {least}")
+        _check_retry(self.retry)
+        _check_unknown_types(self.unknown_types)
         require(self.identity in ("id", "source+id"), "identity must be 'id' or 'source+id'")
         unknown = set(self.fingerprint or ()) - {"source", "type", "subject", "data"}
         require(not unknown, f"fingerprint may cover source, type, subject and data, not {sorted(unknown)}")
@@ -98,6 +106,62 @@ class ConsumerSettings:
     def effective_prefetch(self) -> int:
         """The prefetch that is used."""
         return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, _MOST_PREFETCH)
+
+
+def _check_retry(policy: RetryPolicy) -> None:
+    _require_whole(policy, "max_attempts", "immediate", "max_releases", prefix="retry.")
+    _require_seconds(policy, "first_delay", "max_delay", "max_hold", prefix="retry.")
+    for name, least in {"max_attempts": 1, "immediate": 0, "max_releases": 0}.items():
+        require(getattr(policy, name) >= least, f"retry.{name} must be at least {least}")
+    if policy.give_up_after is not None:
+        _require_seconds(policy, "give_up_after", prefix="retry.")
+    require(0 <= policy.jitter <= 1, "retry.jitter must be between 0 and 1: it is a share of the delay")
+    _check_delays("retry.delays", policy.delays)
+    rules: object = policy.rules
+    require(
+        isinstance(rules, tuple) and all(isinstance(rule, RetryRule) for rule in rules),
+        "retry.rules must be a tuple of RetryRule(...)",
+    )
+    for number, rule in enumerate(policy.rules):
+        _check_rule(f"retry.rules[{number}]", rule)
+
+
+def _check_rule(name: str, rule: RetryRule) -> None:
+    errors: tuple[object, ...] = rule.errors if isinstance(rule.errors, tuple) else (rule.errors,)
+    require(
+        all(isinstance(error, type) and issubclass(error, BaseException) for error in errors),
+        f"{name}.errors must be an exception class, or a tuple of them",
+    )
+    require(
+        not isinstance(rule.event_types, str),
+        f"{name}.event_types must be a tuple of types, not one text: ({rule.event_types!r},)",
+    )
+    if rule.max_attempts is not None:
+        _require_whole(rule, "max_attempts", prefix=f"{name}.")
+        require(rule.max_attempts >= 1, f"{name}.max_attempts must be at least 1")
+    if rule.delays is not None:
+        _check_delays(f"{name}.delays", rule.delays)
+
+
+def _check_delays(name: str, delays: object) -> None:
+    require(
+        isinstance(delays, tuple)
+        and len(delays) > 0
+        and all(isinstance(delay, int | float) and 0 <= delay <= LONGEST_WAIT for delay in delays),
+        f"{name} must be a tuple of seconds, each between 0 and 30 days",
+    )
+
+
+def _check_unknown_types(policies: Mapping[str, Unknown]) -> None:
+    for kind, what in policies.items():
+        require(
+            what in get_args(Unknown),
+            f"unknown_types[{kind!r}] must be 'quarantine', 'ignore' or 'fail'",
+        )
+        require(
+            what != "fail" or not kind.endswith("*"),
+            f"unknown_types[{kind!r}] is 'fail', which needs whole types: nobody knows what a pattern will meet",
+        )
 
 
 def check_consumer_name(name: str) -> str:
@@ -121,6 +185,8 @@ class DatabaseSettings:
     Attributes:
         lock_wait: seconds a statement waits for a row lock; holds for the handler's statements too.
         connect_timeout: seconds to connect and log in.
+        start_patience: seconds that a start waits for a database that is not there yet.
+        patience: seconds that a worker waits for a database that takes no writes, before it ends; None never does.
         allow_call: let handlers `CALL` stored procedures; costs two packets a unit.
         pipelined_duplicates: read a duplicate's fingerprint and roll back in one round trip. Off
             for proxies that cannot take two commands at once.
@@ -132,6 +198,8 @@ class DatabaseSettings:
 
     lock_wait: int = 5
     connect_timeout: float = 10.0
+    start_patience: float = 0.0
+    patience: float | None = None
     allow_call: bool = False
     pipelined_duplicates: bool = True
     tls: bool = False
@@ -145,6 +213,12 @@ class DatabaseSettings:
             1 <= self.lock_wait <= _MOST_LOCK_WAIT, f"lock_wait must be between 1 and {_MOST_LOCK_WAIT} whole seconds"
         )
         _require_seconds(self, "connect_timeout")
+        require(
+            self.start_patience == 0 or _is_seconds(self.start_patience),
+            "start_patience must be a number of seconds, not negative",
+        )
+        if self.patience is not None:
+            _require_seconds(self, "patience")
         require(self.tls or self.tls_ca is None, "tls_ca is set but tls is not: set tls=True to require encryption")
         require(self.quarantine_rows >= 1, "quarantine_rows must be at least 1")
         require(self.quarantine_bytes >= 1, "quarantine_bytes must be at least 1")

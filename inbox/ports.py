@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -158,13 +158,19 @@ class Store(Protocol):
         """
         ...
 
-    async def start_attempt(self, key: bytes) -> Attempts:
+    async def start_attempt(self, key: bytes, *, alone: bool = False) -> Attempts:
         """Note, durably and at once, that the handler is about to run for a delivery in trouble.
 
-        A start found open is one whose process died: it is charged as crashed.
+        A start found open is one whose process died. It is charged as crashed if it ran alone; if not, any of those
+        that ran beside it may have been the cause.
+
+        Args:
+            key: the event's identity.
+            alone: no other handler runs in this process until the run has ended.
 
         Returns:
-            The counts, that charge included; `reopened` where this start made it.
+            The counts, that charge included; `suspect` where it found an open start of another process, and `reopened`
+            where it charged one.
 
         Raises:
             Contended, StoreUnavailable: nothing was noted.
@@ -180,7 +186,7 @@ class Store(Protocol):
             key: the event's identity.
             failed: charge a failed run.
             released: count a hand-back.
-            error: class names for the person who looks, at most 512 characters.
+            error: for the person who looks, a line of the event's history; at most 512 characters.
 
         Returns:
             The counts after this.
@@ -216,8 +222,17 @@ class Transport(Protocol):
         """What it is connected to, a few words each, for people; without secrets."""
         ...
 
-    async def open(self, *, prefetch: int) -> None:
+    @property
+    def can_delay(self) -> bool:
+        """Whether it keeps durable copies for a while. Without that, what is to wait is held in hand."""
+        ...
+
+    async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """Connect once and declare or check the topology.
+
+        Args:
+            prefetch: most deliveries in hand at once.
+            delays: seconds for which it will be asked to keep copies; asked for others, it takes the next longer one.
 
         Raises:
             StartupError: what was asked for is not there, with one message that names the fix.
@@ -253,6 +268,22 @@ class Transport(Protocol):
 
     async def release(self, delivery: Delivery) -> bool:
         """Hand back for redelivery; returns as `acknowledge` does."""
+        ...
+
+    async def delay(self, delivery: Delivery, seconds: float, key: bytes) -> None:
+        """Hand a copy over, for good, that is delivered after `seconds` or a little later. Settles nothing.
+
+        Only where `can_delay`. The copy carries body, typed headers and origin unchanged, is not pristine, and has
+        `waited` and `wait_left` set.
+
+        Args:
+            delivery: what is to come again.
+            seconds: how long it is to wait at least.
+            key: what its attempts are counted under.
+
+        Raises:
+            TransportError: it is not known to be kept, so that the delivery must not be acknowledged.
+        """
         ...
 
 

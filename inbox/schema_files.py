@@ -96,6 +96,7 @@ def _named(text: str, names: TableNames, database: str | None) -> str:
             (defaults.inbox, names.inbox),
             (defaults.attempt, names.attempt),
             (defaults.quarantine, names.quarantine),
+            (defaults.worker, names.worker),
             (defaults.schema, names.schema),
             (defaults.view, names.view),
         )

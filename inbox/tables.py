@@ -49,6 +49,8 @@ __all__ = [
 #: Number of the newest file in `schema/`; what `define_tables` describes.
 SCHEMA_VERSION: Final = 1
 
+#: Characters of a history of attempts.
+HISTORY_LENGTH: Final = 8000
 #: Octets of a SHA-256 digest.
 _DIGEST_OCTETS: Final = 32
 #: Octets of an AMQP short string, the type of exchange, queue and routing key (AMQP 0-9-1, 4.2.5.3).
@@ -105,6 +107,7 @@ class TableNames:
     inbox: str = "inbox"
     attempt: str = "inbox_attempt"
     quarantine: str = "inbox_quarantine"
+    worker: str = "inbox_worker"
     schema: str = "inbox_schema"
     view: str | None = "inbox_view"
 
@@ -129,6 +132,7 @@ class InboxTables:
         inbox: claims, one row for each processed event.
         attempt: counts of what is in trouble.
         quarantine: refused events.
+        worker: what each worker process last said of itself.
         schema: versions applied.
         names: what they are called.
         database: the database ("schema" in SQLAlchemy's words) they are in; None is the connection's own.
@@ -137,14 +141,15 @@ class InboxTables:
     inbox: Table
     attempt: Table
     quarantine: Table
+    worker: Table
     schema: Table
     names: TableNames
     database: str | None = None
 
     @property
     def all(self) -> tuple[Table, ...]:
-        """The four tables, in the order in which they are created."""
-        return (self.inbox, self.attempt, self.quarantine, self.schema)
+        """The tables, in the order in which they are created."""
+        return (self.inbox, self.attempt, self.quarantine, self.worker, self.schema)
 
 
 class InboxTablesMixin:
@@ -200,6 +205,7 @@ def define_tables(metadata: MetaData, names: TableNames | None = None, schema: s
             inbox=_inbox(metadata, names.inbox, database),
             attempt=_attempt(metadata, names.attempt, database),
             quarantine=_quarantine(metadata, names.quarantine, database),
+            worker=_worker(metadata, names.worker, database),
             schema=_schema(metadata, names.schema, database),
             names=names,
             database=database,
@@ -236,8 +242,10 @@ def _attempt(metadata: MetaData, name: str, database: str | None) -> Table:
     """Counts for events in trouble only; an event that goes well the first time never has a row here.
 
     `failed` and `crashed` are charged to the event, `released` is counted so that contention ends. `open_since` and
-    `open_token` stand while a start has not finished; found by another delivery, they say that a process died.
-    `last_error` holds sentences of ours, or class and place of an exception, never its text.
+    `open_token` stand while a start has not finished; found by another process, they say that a process died. Only one
+    that ran alone (`open_alone`) was the death's cause for certain. `end_token` tells an end that was written twice,
+    for its answer was lost, from two ends. `history` has a line for each charge: time, kind, and a sentence of ours or
+    class and place of an exception, never its text; the oldest lines give way.
     """
     return Table(
         name,
@@ -249,7 +257,9 @@ def _attempt(metadata: MetaData, name: str, database: str | None) -> Table:
         _count("released"),
         Column("open_since", DATETIME(fsp=6), nullable=True),
         Column("open_token", VARBINARY(32), nullable=True),
-        Column("last_error", VARCHAR(512), nullable=True),
+        Column("open_alone", TINYINT(unsigned=True), nullable=False, server_default=text("0")),
+        Column("end_token", VARBINARY(16), nullable=True),
+        Column("history", VARCHAR(HISTORY_LENGTH), nullable=True),
         _time("first_at"),
         _time("last_at"),
         PrimaryKeyConstraint("consumer_name", "attempt_key"),
@@ -264,8 +274,10 @@ def _quarantine(metadata: MetaData, name: str, database: str | None) -> Table:
 
     The key is a digest of what arrived, without the broker's counters: a crash before the acknowledgement finds its
     own row and adds no second one. `event_id` is NULL where there is none or where it is too long to be stored, and
-    `event_type` and `source` may be cut: they serve listing and search, `headers` holds the whole. One index serves
-    both the list of what is open and the sums that bound the quarantine, which never read a body.
+    `event_type` and `source` may be cut: they serve listing and search, `headers` holds the whole. `record_key` is the
+    key of the event's inbox row, once it was verified: retention keeps that row while this one is open, or a replay
+    would take the event for a new one. One index serves both the list of what is open and the sums that bound the
+    quarantine, which never read a body.
     """
     return Table(
         name,
@@ -275,6 +287,7 @@ def _quarantine(metadata: MetaData, name: str, database: str | None) -> Table:
         Column("event_id", VARBINARY(EVENT_ID_OCTETS), nullable=True),
         Column("event_type", VARBINARY(255), nullable=True),
         Column("source", VARBINARY(1024), nullable=True),
+        Column("record_key", VARBINARY(EVENT_ID_OCTETS), nullable=True),
         Column("reason", VARCHAR(64), nullable=False),
         Column("detail", VARCHAR(1024), nullable=True),
         Column("origin_exchange", VARBINARY(_SHORTSTR_OCTETS), nullable=True),
@@ -286,6 +299,7 @@ def _quarantine(metadata: MetaData, name: str, database: str | None) -> Table:
         _count("total_bytes"),
         Column("encryption_key_id", VARCHAR(64), nullable=True),
         _count("attempts"),
+        Column("history", VARCHAR(HISTORY_LENGTH), nullable=True),
         _count("times_seen", start=1),
         _time("first_at"),
         _time("last_at"),
@@ -295,6 +309,27 @@ def _quarantine(metadata: MetaData, name: str, database: str | None) -> Table:
         PrimaryKeyConstraint("consumer_name", "digest"),
         Index("inbox_quarantine_by_state", "consumer_name", "state", "first_at", "total_bytes"),
         Index("inbox_quarantine_by_event", "consumer_name", "event_id"),
+        Index("inbox_quarantine_by_record", "consumer_name", "record_key", "state"),
+        schema=database,
+        **_OPTIONS,
+    )
+
+
+def _worker(metadata: MetaData, name: str, database: str | None) -> Table:
+    """What each worker process last said of itself: where it runs, what it does, and its counts as a JSON object."""
+    return Table(
+        name,
+        metadata,
+        Column("consumer_name", VARBINARY(CONSUMER_NAME_OCTETS), nullable=False),
+        Column("worker_id", BINARY(16), nullable=False),
+        Column("host", VARCHAR(255), nullable=False),
+        Column("pid", INTEGER(unsigned=True), nullable=False),
+        Column("state", VARCHAR(255), nullable=False),
+        Column("counts", VARCHAR(4000), nullable=False),
+        _time("started_at"),
+        _time("seen_at"),
+        PrimaryKeyConstraint("consumer_name", "worker_id"),
+        Index("inbox_worker_by_time", "consumer_name", "seen_at"),
         schema=database,
         **_OPTIONS,
     )

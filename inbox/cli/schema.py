@@ -74,7 +74,7 @@ TableOption = Annotated[
     typer.Option(
         "--table",
         metavar="KIND=NAME",
-        help="Another name for a table; KIND is inbox, attempt, quarantine, schema or view. May be repeated.",
+        help="Another name for a table; KIND is inbox, attempt, quarantine, worker, schema or view. May be repeated.",
     ),
 ]
 NoViewOption = Annotated[bool, typer.Option("--no-view", help="Do without the view for people.")]

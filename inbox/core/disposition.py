@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -17,6 +17,8 @@ class FailureKind(Enum):
     DEADLINE = "deadline"
     CRASHED = "crashed"
     CONTENDED = "contended"
+    SUSPECT = "suspect"
+    EARLY = "early"
     UNAVAILABLE = "store-unavailable"
     UNRESOLVED = "commit-unresolved"
     TORN = "torn"
@@ -24,6 +26,9 @@ class FailureKind(Enum):
 
 #: Kinds for which the event's handler was started and is to blame: they cost an attempt.
 CHARGED = frozenset({FailureKind.RETRY, FailureKind.ERROR, FailureKind.MISUSED, FailureKind.DEADLINE})
+
+#: Kinds that are no fault of the event's and say nothing about it: nothing is written.
+UNCOUNTED = frozenset({FailureKind.UNAVAILABLE, FailureKind.SUSPECT, FailureKind.EARLY})
 
 #: Kinds that no repetition can change.
 FINAL = frozenset({FailureKind.REFUSED, FailureKind.REJECTED, FailureKind.TORN, FailureKind.CRASHED})
@@ -37,13 +42,15 @@ class Failure:
         kind: which row of the failure table it is.
         reason: stable word for the quarantine's `reason`.
         detail: one redacted sentence; of foreign exceptions the class and place, never the text.
-        after: seconds a handler asked to wait (`Retry`); None otherwise.
+        after: seconds a handler asked to wait (`Retry`), or that a copy has left to wait; None otherwise.
+        error: what a handler raised, for the rules of the policy; its text goes nowhere.
     """
 
     kind: FailureKind
     reason: str
     detail: str = ""
     after: float | None = None
+    error: BaseException | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,18 @@ class Again:
 @dataclass(frozen=True, slots=True)
 class WaitForStore:
     """Run it again in this process, `delay` seconds after the database takes writes."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Run it again in this process while no other handler runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Hand a durable copy over that comes again after `delay` seconds, then acknowledge this one."""
 
     delay: float
 
@@ -74,4 +93,4 @@ class Quarantine:
     reason: str
 
 
-Disposition = Again | WaitForStore | Release | Quarantine
+Disposition = Again | WaitForStore | Alone | Delay | Release | Quarantine

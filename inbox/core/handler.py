@@ -31,6 +31,7 @@ class Handler:
         function: `(event, unit)`, or `(event, unit, prepared)` where there is a `prepare`. A
             coroutine function, except for `Face.SYNC_SESSION`.
         prepare: optional `async (event)` run before the transaction, for reads over the network.
+        ignores: it stands for a type that the policy ignores, and does nothing.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Handler:
     face: Face
     function: Callable[..., Any]
     prepare: Callable[[Event], Awaitable[object]] | None = None
+    ignores: bool = False
 
     def arguments(self, event: Event, unit: object, prepared: object) -> tuple[object, ...]:
         """The positional arguments of one call."""

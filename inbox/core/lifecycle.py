@@ -28,6 +28,8 @@ class State(Enum):
     WAITING = "waiting"
     REJECTED = "rejected"
     QUARANTINED = "quarantined"
+    DELAYING = "delaying"
+    DELAYED = "delayed"
     RELEASING = "releasing"
     ACKNOWLEDGED = "acknowledged"
     RELEASED = "released"
@@ -49,6 +51,7 @@ class Command(Enum):
     RECORD = "record"
     WAIT = "wait"
     QUARANTINE = "quarantine"
+    DELAY = "delay"
     RELEASE = "release"
     ACKNOWLEDGE = "acknowledge"
 
@@ -64,6 +67,7 @@ class Outcome(Enum):
     ABSENT = "absent"
     UNRESOLVED = "unresolved"
     AGAIN = "again"
+    DELAY = "delay"
     RELEASE = "release"
     QUARANTINE = "quarantine"
 
@@ -86,6 +90,8 @@ COMMANDS: dict[State, Command] = {
     State.WAITING: Command.WAIT,
     State.REJECTED: Command.QUARANTINE,
     State.QUARANTINED: Command.ACKNOWLEDGE,
+    State.DELAYING: Command.DELAY,
+    State.DELAYED: Command.ACKNOWLEDGE,
     State.RELEASING: Command.RELEASE,
 }
 
@@ -120,6 +126,7 @@ TRANSITIONS: dict[tuple[State, Outcome], State] = {
     (State.BROKEN, Outcome.DONE): State.UNDONE,
     # RECORD charges what is to be charged and decides.
     (State.UNDONE, Outcome.AGAIN): State.WAITING,
+    (State.UNDONE, Outcome.DELAY): State.DELAYING,
     (State.UNDONE, Outcome.RELEASE): State.RELEASING,
     (State.UNDONE, Outcome.QUARANTINE): State.REJECTED,
     (State.WAITING, Outcome.AGAIN): State.DECODED,
@@ -128,6 +135,10 @@ TRANSITIONS: dict[tuple[State, Outcome], State] = {
     # In place: what is torn would come back as a duplicate.
     (State.REJECTED, Outcome.AGAIN): State.REJECTED,
     (State.REJECTED, Outcome.FAILED): State.RELEASING,
+    # Acknowledged only once a copy of it is known to be kept.
+    (State.DELAYING, Outcome.DONE): State.DELAYED,
+    (State.DELAYING, Outcome.FAILED): State.RELEASING,
+    (State.DELAYED, Outcome.DONE): State.ACKNOWLEDGED,
     (State.COMMITTED, Outcome.DONE): State.ACKNOWLEDGED,
     (State.DUPLICATE, Outcome.DONE): State.ACKNOWLEDGED,
     (State.QUARANTINED, Outcome.DONE): State.ACKNOWLEDGED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
@@ -77,13 +77,18 @@ class Attempts:
         failed: handler runs that ended in an error charged to the event.
         crashed: handler runs that were started and never finished: the process died in them.
         released: hand-backs for contention; no attempts, but counted so that they end.
-        reopened: the start that answered with these counts found an open one, and charged it as crashed.
+        suspect: the start that answered with these counts found one open that another process had left: the process
+            died in this event's handler, or beside it. Run alone, it clears itself, or shows that it was the cause.
+        reopened: that start had run alone, and was charged as crashed.
+        age: seconds since the first trouble, by the database's clock.
     """
 
     failed: int = 0
     crashed: int = 0
     released: int = 0
+    suspect: bool = False
     reopened: bool = False
+    age: float = field(default=0.0, compare=False)
 
     @property
     def charged(self) -> int:

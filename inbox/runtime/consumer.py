@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import TYPE_CHECKING, Any
 
 from inbox.errors import TransportError
@@ -55,7 +56,13 @@ class Consumer:
         self._store = store
         self._transport = transport
         self._settings = settings
-        self._intake = LocalIntake(store, transport, most=2 * settings.effective_prefetch)
+        retry = settings.retry
+        self._intake = LocalIntake(
+            store,
+            transport,
+            most=2 * settings.effective_prefetch,
+            spread=lambda waited: retry.spread(waited, random.random()),  # noqa: S311 - no secret
+        )
         self._stopping = asyncio.Event()
         self._processor = Processor(
             name,
@@ -97,7 +104,7 @@ class Consumer:
 
     async def _open(self) -> None:
         await self._store.open()
-        await self._transport.open(prefetch=self._settings.effective_prefetch)
+        await self._transport.open(prefetch=self._settings.effective_prefetch, delays=self._settings.retry.steps)
 
     async def run(self, started: Callable[[], None] | None = None) -> None:
         """Consume until `stop`.
@@ -107,6 +114,7 @@ class Consumer:
 
         Raises:
             TransportError: the transport's patience ended; units in hand were finished first.
+            StoreUnavailable: the patience with the database ended.
             StartupError: after a reconnect the topology is no longer what was asked for.
             StopTimeout: a handler did not come back within the shutdown's patience.
         """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def failure_of(error: Exception, handler: Handler | None = None) -> Failure:  # noqa: PLR0911 - a row a line
-    """The row of the failure table ("What fails, and what happens" in docs/guarantees.md) that `error` stands for.
+    """The row of the failure table ("What fails, and what happens" in docs/failures.md) that `error` stands for.
 
     Texts of foreign exceptions may hold payloads and secrets: only their class and place go on.
     """
@@ -32,24 +32,25 @@ def failure_of(error: Exception, handler: Handler | None = None) -> Failure:  # 
         case Reject():
             return Failure(FailureKind.REJECTED, "rejected", _sentence(error.reason))
         case Retry():
-            return Failure(FailureKind.RETRY, "retries-used-up", "the handler asked for another try", after=error.after)
+            said = "the handler asked for another try"
+            return Failure(FailureKind.RETRY, "retries-used-up", said, after=error.after, error=error)
         case Refused():
             return Failure(FailureKind.REFUSED, _sentence(error.code), _sentence(error.detail))
         case Torn():
             return Failure(FailureKind.TORN, "torn", "a stored procedure ended the transaction from inside")
         case UnitMisused():
-            return Failure(FailureKind.MISUSED, "unit-misused", error.what)
+            return Failure(FailureKind.MISUSED, "unit-misused", error.what, error=error)
         case DeadlineExceeded():
-            return Failure(FailureKind.DEADLINE, "deadline", str(error))
+            return Failure(FailureKind.DEADLINE, "deadline", str(error), error=error)
         case HandlerQuit():
-            return Failure(FailureKind.ERROR, "handler-error", str(error))
+            return Failure(FailureKind.ERROR, "handler-error", str(error), error=error)
         case StoreUnavailable():
             return Failure(FailureKind.UNAVAILABLE, "store-unavailable", str(error))
         case Contended() | StoreError():
             return Failure(FailureKind.CONTENDED, "contended", str(error))
         case _:
             name = type(error).__name__ if handler is None else failure_at(error, handler.function)
-            return Failure(FailureKind.ERROR, "handler-error", name)
+            return Failure(FailureKind.ERROR, "handler-error", name, error=error)
 
 
 def _sentence(said: object) -> str:

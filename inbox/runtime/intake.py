@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from inbox.core.delivery import Delivery
     from inbox.ports import Store, Transport
@@ -25,12 +25,16 @@ class LocalIntake:
         store: asked when it takes writes again.
         transport: gets back what is released.
         most: more deliveries than the transport can have out at once; the oldest of more are forgotten.
+        spread: seconds to hold what has come again after so many seconds, so that not all begin at once.
     """
 
-    def __init__(self, store: Store, transport: Transport, most: int) -> None:
+    def __init__(
+        self, store: Store, transport: Transport, most: int, spread: Callable[[float], float] = lambda _: 0.0
+    ) -> None:
         self._store = store
         self._transport = transport
         self._most = most
+        self._spread = spread
         self._queue: asyncio.Queue[Delivery | None] = asyncio.Queue()
         self._holds: set[asyncio.Task[None]] = set()
         self._pauses: set[str] = set()
@@ -48,7 +52,12 @@ class LocalIntake:
         """Take one from the transport."""
         if self.stopping.is_set():
             self.release_later(delivery, 0)
-            return
+        elif (pause := self._spread(delivery.waited)) > 0:
+            self._keep(self._take_later(delivery, pause))
+        else:
+            self._put(delivery)
+
+    def _put(self, delivery: Delivery) -> None:
         self._queue.put_nowait(delivery)
         if self._queue.qsize() > self._most:
             # A link that comes and goes while intake is paused brings the same deliveries again and again. The
@@ -61,7 +70,7 @@ class LocalIntake:
         if delivery is None:
             self._queue.put_nowait(None)  # for the next lane
             return None
-        if not self._open.is_set() and not await self._unless_stopping(self._open.wait()):
+        if not self._open.is_set() and not await self.unless_stopping(self._open.wait()):
             self.release_later(delivery, 0)
             return None
         return delivery
@@ -86,10 +95,27 @@ class LocalIntake:
         return not self.stopping.is_set()
 
     async def wait_for_store(self) -> bool:
-        """Pause intake until the database takes writes; False as soon as the worker is stopping."""
+        """Pause intake until the database takes writes; False as soon as the worker is stopping.
+
+        Raises:
+            StoreUnavailable: the patience with it has ended.
+        """
         if self._store_wait is None or self._store_wait.done():
             self._store_wait = asyncio.create_task(self._await_store(), name="wait for store")
-        return await self._unless_stopping(asyncio.shield(self._store_wait))
+        return await self.unless_stopping(asyncio.shield(self._store_wait))
+
+    async def unless_stopping(self, waited: Awaitable[object]) -> bool:
+        """Await `waited`; False as soon as the worker is stopping, and `waited` is cancelled."""
+        wanted = asyncio.ensure_future(waited)
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        try:
+            await asyncio.wait({wanted, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            wanted.cancel()
+        if wanted.done() and not wanted.cancelled():
+            wanted.result()
+        return not self.stopping.is_set()
 
     def pause(self, seconds: float, why: str) -> None:
         """Start no further delivery for so long, and say why in one line."""
@@ -99,9 +125,7 @@ class LocalIntake:
 
     def release_later(self, delivery: Delivery, seconds: float) -> None:
         """Hold the delivery unacknowledged for so long, then hand it back."""
-        task = asyncio.create_task(self._hold(delivery, seconds), name="hold")
-        self._holds.add(task)
-        task.add_done_callback(self._holds.discard)
+        self._keep(self._hold(delivery, seconds))
 
     async def wait_released(self) -> None:
         """Return when everything that is held has been handed back. Only after `stop`."""
@@ -109,6 +133,17 @@ class LocalIntake:
             self._store_wait.cancel()
         while self._holds:
             await asyncio.wait(self._holds)
+
+    def _keep(self, held: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(held, name="hold")
+        self._holds.add(task)
+        task.add_done_callback(self._holds.discard)
+
+    async def _take_later(self, delivery: Delivery, seconds: float) -> None:
+        if await self.wait(seconds):
+            self._put(delivery)
+        else:
+            await self._transport.release(delivery)
 
     async def _hold(self, delivery: Delivery, seconds: float) -> None:
         if seconds > 0:
@@ -133,16 +168,3 @@ class LocalIntake:
         if not self._pauses and not self.stopping.is_set():
             self._open.set()
             log.warning("intake resumed")
-
-    async def _unless_stopping(self, waited: Awaitable[object]) -> bool:
-        """Await `waited`; False as soon as the worker is stopping, and `waited` is cancelled."""
-        wanted = asyncio.ensure_future(waited)
-        stopping = asyncio.ensure_future(self.stopping.wait())
-        try:
-            await asyncio.wait({wanted, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            wanted.cancel()
-        if wanted.done() and not wanted.cancelled():
-            wanted.result()
-        return not self.stopping.is_set()

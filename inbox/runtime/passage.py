@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from inbox.core.delivery import digest
 from inbox.core.records import Attempts
 from inbox.errors import Contended
 
@@ -23,7 +24,13 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Passage:
-    """One delivery on its way: what the steps know so far."""
+    """One delivery on its way: what the steps know so far.
+
+    Attributes:
+        has_failed: an attempt was charged on this way, so that the next one is noted before it begins.
+        is_inside: it has been let through the gate, where handlers run.
+        is_alone: no other handler runs in this process.
+    """
 
     delivery: Delivery
     cloudevent: CloudEvent | None = None
@@ -35,12 +42,29 @@ class Passage:
     committing: UnitOfWork | None = None
     unit_ends_at: float = 0.0
     start_noted: bool = False
+    has_failed: bool = False
+    is_inside: bool = False
+    is_alone: bool = False
     tries: int = 1
     failure: Failure | None = None
     attempts: Attempts = field(default_factory=Attempts)
     disposition: Disposition | None = None
     is_ack_lost: bool = False
     stuck: asyncio.Task[None] | None = None
+
+    @property
+    def attempt_key(self) -> bytes:
+        """What trouble is counted under: the event's key, or something of the delivery's that is no event's."""
+        if self.event is not None:
+            return self.event.record.key
+        route = self.delivery.origin
+        parts = {"body": self.delivery.body, "exchange": route.exchange.encode(), "key": route.routing_key.encode()}
+        return b"\0delivery-" + digest(parts)
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether the start of its handler is noted before it runs: it may be in trouble."""
+        return self.has_failed or not self.delivery.pristine
 
 
 async def in_time(passage: Passage, step: Awaitable[T], what: str) -> T:

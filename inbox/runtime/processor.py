@@ -12,12 +12,34 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from inbox.core import cloudevents
-from inbox.core.disposition import CHARGED, FINAL, Again, Failure, FailureKind, Quarantine, Release, WaitForStore
+from inbox.core.disposition import (
+    CHARGED,
+    FINAL,
+    UNCOUNTED,
+    Again,
+    Alone,
+    Delay,
+    Failure,
+    FailureKind,
+    Quarantine,
+    Release,
+    WaitForStore,
+)
 from inbox.core.lifecycle import Command, Lifecycle, Outcome, State
 from inbox.core.policy import decide
 from inbox.core.records import Claim, Resolution
-from inbox.errors import CommitUnknown, Contended, IdentityConflict, QuarantineFull, Refused, StoreError, Torn
+from inbox.errors import (
+    CommitUnknown,
+    Contended,
+    IdentityConflict,
+    QuarantineFull,
+    Refused,
+    StoreError,
+    Torn,
+    TransportError,
+)
 from inbox.runtime.failures import failure_of
+from inbox.runtime.gate import RunGate
 from inbox.runtime.handling import HandlerStuck, HandlerTasks
 from inbox.runtime.passage import Passage, failure_in, in_time, known, open_unit
 from inbox.runtime.verification import verified
@@ -27,6 +49,7 @@ if TYPE_CHECKING:
 
     from inbox.config import ConsumerSettings
     from inbox.core.delivery import Delivery
+    from inbox.core.disposition import Disposition
     from inbox.core.event import Event
     from inbox.core.handler import Handler
     from inbox.ports import Probe, Store, Transport, Verifier
@@ -46,7 +69,15 @@ class Intake(Protocol):
         ...
 
     async def wait_for_store(self) -> bool:
-        """Pause intake until the database takes writes; False as soon as the worker is stopping."""
+        """Pause intake until the database takes writes; False as soon as the worker is stopping.
+
+        Raises:
+            StoreUnavailable: the patience with it has ended.
+        """
+        ...
+
+    async def unless_stopping(self, waited: Awaitable[object]) -> bool:
+        """Await `waited`; False as soon as the worker is stopping, and `waited` is cancelled."""
         ...
 
     def pause(self, seconds: float, why: str) -> None:
@@ -93,6 +124,7 @@ class Processor:
         self._intake = intake
         self._probes = tuple(probes)
         self.handlers = HandlerTasks()
+        self._gate = RunGate(settings.deadline + settings.cancel_patience)
         self._steps: dict[Command, Callable[[Passage], Awaitable[Outcome]]] = {
             command: getattr(self, f"_{command.value}") for command in Command
         }
@@ -106,18 +138,46 @@ class Processor:
 
         Raises:
             asyncio.CancelledError: the worker is ending; the unit was rolled back, nothing settled.
+            StoreUnavailable: the patience with the database has ended; the same.
         """
         passage = Passage(delivery)
         lifecycle = Lifecycle()
         try:
+            await self._enter(passage)
             while (command := lifecycle.command) is not None:
                 lifecycle.advance(await self._carry_out(command, passage))
         finally:
             if passage.unit is not None:
                 await asyncio.shield(passage.unit.rollback())
+            if passage.stuck is None:
+                self._leave(passage)
         if passage.stuck is not None:
-            await asyncio.wait({passage.stuck})
+            await self._wait_stuck(passage, passage.stuck)
         return lifecycle.state
+
+    async def _wait_stuck(self, passage: Passage, handler: asyncio.Task[None]) -> None:
+        """It may still kill the process: who has to be alone is not, before it has come back."""
+        if passage.is_alone:
+            self._gate.let_others_in()
+            passage.is_alone = False
+        try:
+            await asyncio.wait({handler})
+        finally:
+            self._leave(passage)
+
+    async def _enter(self, passage: Passage) -> None:
+        await self._gate.enter()
+        passage.is_inside = True
+
+    async def _enter_alone(self, passage: Passage) -> None:
+        passage.is_inside = passage.is_alone = await self._gate.enter_alone()
+
+    def _leave(self, passage: Passage) -> None:
+        if passage.is_alone:
+            self._gate.leave_alone()
+        elif passage.is_inside:
+            self._gate.leave()
+        passage.is_inside = passage.is_alone = False
 
     async def _carry_out(self, command: Command, passage: Passage) -> Outcome:
         for probe in self._probes:
@@ -152,6 +212,9 @@ class Processor:
         except Exception as error:  # noqa: BLE001 - the verifier's own trouble, whatever it is, says nothing about the event
             passage.failure = Failure(FailureKind.CONTENDED, "verifier-failed", type(error).__name__)
             return Outcome.FAILED
+        if passage.delivery.wait_left > 0:
+            passage.failure = Failure(FailureKind.EARLY, "early", after=passage.delivery.wait_left)
+            return Outcome.FAILED
         return Outcome.DONE
 
     async def _prepare(self, passage: Passage) -> Outcome:
@@ -159,7 +222,7 @@ class Processor:
         if handler.prepare is None or passage.is_prepared:
             return Outcome.DONE
         try:
-            if not passage.delivery.pristine and await self._store.knows(event.record):
+            if passage.is_noted and await self._store.knows(event.record):
                 return Outcome.DONE  # the claim will find it; nothing needs to be prepared
             if not await self._note_start(passage, event):
                 return Outcome.FAILED
@@ -215,8 +278,6 @@ class Processor:
 
     async def _start(self, passage: Passage) -> Outcome:
         event, _ = known(passage)
-        if passage.delivery.pristine or passage.start_noted:
-            return Outcome.DONE
         try:
             if not await self._note_start(passage, event):
                 return Outcome.FAILED
@@ -225,18 +286,23 @@ class Processor:
         return Outcome.DONE
 
     async def _note_start(self, passage: Passage, event: Event) -> bool:
-        """Write that the handler is about to run; False where it has died in it once more, and that was too often.
+        """Write that the handler is about to run; False where it must not, or not yet.
 
-        A duplicate of an event that has ended so already finds no open start, and runs.
+        It must not where the process has died in it alone once more, and that was too often; a duplicate of an event
+        that has ended so finds no open start, and runs. Where a process died in it or beside it, it must run alone.
         """
-        if passage.delivery.pristine or passage.start_noted:
+        if passage.start_noted or not passage.is_noted:
             return True
-        passage.attempts = await self._store.start_attempt(event.record.key)
+        alone = passage.is_alone or self._settings.concurrency == 1
+        passage.attempts = await self._store.start_attempt(event.record.key, alone=alone)
         passage.start_noted = True
         if passage.attempts.reopened and passage.attempts.charged >= self._settings.retry.max_attempts:
             passage.failure = Failure(
                 FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
             )
+            return False
+        if passage.attempts.suspect and not alone:
+            passage.failure = Failure(FailureKind.SUSPECT, "suspect", "a process died while it ran")
             return False
         return True
 
@@ -293,25 +359,36 @@ class Processor:
             await self._charge(passage, failure)
         except StoreError:
             failure = Failure(FailureKind.UNAVAILABLE, "store-unavailable", "the attempt could not be noted")
-        # Jitter needs no secrecy.
-        passage.disposition = decide(
-            failure,
-            passage.attempts,
-            passage.tries,
-            self._settings.retry,
-            random.random(),  # noqa: S311
-        )
+        passage.disposition = self._decided(passage, failure)
         match passage.disposition:
             case Quarantine():
                 return Outcome.QUARANTINE
+            case Delay():
+                return Outcome.DELAY
             case Release():
                 return Outcome.RELEASE
             case _:
                 return Outcome.AGAIN
 
+    def _decided(self, passage: Passage, failure: Failure) -> Disposition:
+        """What the policy says, as far as the transport can do it."""
+        policy = self._settings.retry
+        jitter = random.random()  # noqa: S311 - jitter needs no secrecy
+        event = passage.event or passage.cloudevent
+        disposition = decide(event, failure, passage.attempts, tries=passage.tries, policy=policy, jitter=jitter)
+        if isinstance(disposition, Delay) and not self._transport.can_delay:
+            return self._held(disposition)
+        return disposition
+
+    def _held(self, delay: Delay) -> Release:
+        """In hand, and then handed back: where no copy can be kept."""
+        policy = self._settings.retry
+        seconds = policy.hold(delay.delay)
+        return Release(seconds + policy.spread(seconds, random.random()))  # noqa: S311 - as above
+
     async def _charge(self, passage: Passage, failure: Failure) -> None:
         """Write what this failure costs the event, and close its open start."""
-        if passage.event is None or failure.kind is FailureKind.UNAVAILABLE:
+        if failure.kind in UNCOUNTED:
             return
         repeats = failure.kind is FailureKind.CONTENDED and passage.tries <= self._settings.retry.immediate
         if failure.kind in FINAL or repeats:
@@ -319,31 +396,54 @@ class Processor:
             return
         failed = failure.kind in CHARGED
         passage.attempts = await self._store.end_attempt(
-            passage.event.record.key,
+            passage.attempt_key,
             failed=failed,
             released=not failed and not self._intake.is_paused,
-            error=failure.detail,
+            error=f"{failure.reason} {failure.detail}",
         )
+        passage.has_failed = passage.has_failed or failed
         passage.start_noted = False
 
     async def _wait(self, passage: Passage) -> Outcome:
         disposition = passage.disposition
-        assert isinstance(disposition, Again | WaitForStore)  # noqa: S101 - the table: nothing else waits
-        if await self._wait_to_repeat(passage, disposition.delay, for_store=isinstance(disposition, WaitForStore)):
+        assert isinstance(disposition, Again | WaitForStore | Alone)  # noqa: S101 - the table: nothing else waits
+        is_suspect = isinstance(disposition, Alone)
+        if isinstance(disposition, Alone):
+            goes_on = await self._wait_alone(passage)
+        else:
+            for_store = isinstance(disposition, WaitForStore)
+            goes_on = await self._wait_to_repeat(passage, disposition.delay, for_store=for_store)
+        if goes_on:
             passage.failure = None
             return Outcome.AGAIN
-        # Handed back by a worker that lives: whoever gets it next must not take it for a crash.
-        await self._close_start(passage)
+        # Handed back by a worker that lives: whoever gets it next must not take it for a crash. A suspect stays one.
+        if not is_suspect:
+            await self._close_start(passage)
         passage.disposition = Release(0)
         return Outcome.RELEASE
+
+    async def _wait_alone(self, passage: Passage) -> bool:
+        """Wait until no other handler runs; False as soon as the worker is stopping."""
+        self._leave(passage)
+        passage.start_noted = False  # it is noted again, as one that runs alone
+        goes_on = await self._intake.unless_stopping(self._enter_alone(passage))
+        if (
+            goes_on and not passage.is_inside
+        ):  # a handler is stuck: it shows nothing, and costs nothing, to run beside it
+            await self._enter(passage)
+        return goes_on
 
     async def _wait_to_repeat(self, passage: Passage, delay: float, *, for_store: bool) -> bool:
         """Wait for what a repetition needs; False as soon as the worker is stopping."""
         passage.tries += 1
+        self._leave(passage)
         if for_store and not await self._intake.wait_for_store():
             return False
         # Also after the store: one that takes our writes and refuses the unit's would be asked without end.
-        return await self._intake.wait(delay)
+        goes_on = await self._intake.wait(delay)
+        if goes_on:
+            await self._enter(passage)
+        return goes_on
 
     async def _quarantine(self, passage: Passage) -> Outcome:
         failure = failure_in(passage)
@@ -356,7 +456,7 @@ class Processor:
             passage.disposition = Release(self._settings.retry.max_delay)
             return Outcome.FAILED
         except StoreError:
-            delay = self._settings.retry.delay(passage.tries, random.random())  # noqa: S311 - as above
+            delay = self._settings.retry.backoff(passage.tries, random.random())  # noqa: S311 - as above
             if await self._wait_to_repeat(passage, delay, for_store=True):
                 return Outcome.AGAIN
             passage.disposition = Release(0)
@@ -364,6 +464,16 @@ class Processor:
         return Outcome.DONE
 
     # -------------------------------------------------------- settling
+    async def _delay(self, passage: Passage) -> Outcome:
+        disposition = passage.disposition
+        assert isinstance(disposition, Delay)  # noqa: S101 - the table: nothing else comes here
+        try:
+            await self._transport.delay(passage.delivery, disposition.delay, passage.attempt_key)
+        except TransportError:
+            passage.disposition = self._held(disposition)
+            return Outcome.FAILED
+        return Outcome.DONE
+
     async def _release(self, passage: Passage) -> Outcome:
         delay = passage.disposition.delay if isinstance(passage.disposition, Release) else 0.0
         self._intake.release_later(passage.delivery, delay)

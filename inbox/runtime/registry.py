@@ -15,8 +15,9 @@ from inbox.core.handler import Face, Handler
 from inbox.errors import NoHandler, UnitMisused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from inbox.config import Unknown
     from inbox.core.event import Event
 
 _FACES: dict[type, Face] = {
@@ -26,11 +27,23 @@ _FACES: dict[type, Face] = {
 }
 
 
-class Registry:
-    """The handlers of one consumer, one for each type."""
+async def _do_nothing(event: Event, connection: AsyncConnection) -> None:
+    """What is done about an ignored event."""
 
-    def __init__(self) -> None:
+
+_IGNORED = Handler("ignored by policy", "", Face.CONNECTION, _do_nothing, ignores=True)
+
+
+class Registry:
+    """The handlers of one consumer, one for each type.
+
+    Args:
+        unknown: what becomes of types without a handler; see `ConsumerSettings.unknown_types`.
+    """
+
+    def __init__(self, unknown: Mapping[str, Unknown] | None = None) -> None:
         self._handlers: dict[str, Handler] = {}
+        self._unknown = dict(unknown or {})
 
     def add(
         self,
@@ -62,15 +75,36 @@ class Registry:
         return handler
 
     def find(self, event_type: str) -> Handler:
-        """The handler for `event_type`.
+        """The handler for `event_type`: one that does nothing, where the policy ignores it.
 
         Raises:
             NoHandler: there is none.
         """
         handler = self._handlers.get(event_type)
         if handler is None:
-            raise NoHandler("no handler is registered for the event's type")
+            if self._policy_for(event_type) != "ignore":
+                raise NoHandler("no handler is registered for the event's type")
+            return _IGNORED
         return handler
+
+    def check(self) -> None:
+        """Ask for a handler of every type that must have one.
+
+        Raises:
+            ConfigurationError: there is none for some.
+        """
+        missing = [kind for kind, what in self._unknown.items() if what == "fail" and kind not in self._handlers]
+        require(
+            not missing,
+            f"no handler for {', '.join(missing)}: ConsumerSettings.unknown_types says that each must have one",
+        )
+
+    def _policy_for(self, event_type: str) -> Unknown:
+        """The policy named for the very type, or else by the longest prefix."""
+        if event_type in self._unknown:
+            return self._unknown[event_type]
+        prefixes = [key for key in self._unknown if key.endswith("*") and event_type.startswith(key[:-1])]
+        return self._unknown[max(prefixes, key=len)] if prefixes else "quarantine"
 
     def __len__(self) -> int:
         return len(self._handlers)

@@ -34,6 +34,7 @@ _COUNTED: dict[tuple[Command, Outcome], tuple[str, ...]] = {
     (Command.RESOLVE, Outcome.DONE): ("applied", "resolved"),
     (Command.CLAIM, Outcome.DUPLICATE): ("duplicate",),
     (Command.QUARANTINE, Outcome.DONE): ("quarantined",),
+    (Command.DELAY, Outcome.DONE): ("delayed",),
     (Command.RELEASE, Outcome.DONE): ("released",),
     (Command.WAIT, Outcome.AGAIN): ("repeated",),
 }
@@ -43,6 +44,7 @@ _TOLD: dict[tuple[Command, Outcome], str] = {
     (Command.QUARANTINE, Outcome.DONE): "quarantined",
     (Command.QUARANTINE, Outcome.FAILED): "could not be quarantined yet",
     (Command.RESOLVE, Outcome.UNRESOLVED): "commit unresolved",
+    (Command.DELAY, Outcome.FAILED): "could not be delayed by a copy, is held in hand instead",
 }
 
 
@@ -50,7 +52,7 @@ class Telemetry:
     """A probe that counts ends and tells of trouble.
 
     Attributes:
-        counts: by outcome: `applied`, `duplicate`, `quarantined`, `released`, `repeated`,
+        counts: by outcome: `applied`, `ignored`, `duplicate`, `quarantined`, `delayed`, `released`, `repeated`,
             `resolved`, `ack_lost`; and what was undone, by kind, as `failed:<kind>`.
     """
 
@@ -62,7 +64,9 @@ class Telemetry:
 
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
         """Count what happened, and tell of trouble."""
-        self.counts.update(_COUNTED.get((command, outcome), ()))
+        is_ignored = passage.handler is not None and passage.handler.ignores
+        for count in _COUNTED.get((command, outcome), ()):
+            self.counts["ignored" if is_ignored and count == "applied" else count] += 1
         if told := _TOLD.get((command, outcome)):
             log.warning("%s: %s", told, _facts(passage))
         if command is Command.ACKNOWLEDGE and passage.is_ack_lost:

@@ -35,9 +35,11 @@ CREATE TABLE IF NOT EXISTS `inbox` (
 -- Counts for events in trouble; an event that goes well the first time never has a row here.
 --   failed, crashed          attempts charged to the event: handler errors, and starts that never finished.
 --   released                 hand-backs for contention. Not charged, but counted so that they end.
---   open_since, open_token   set while a start has not finished, NULL otherwise. Found by another delivery they say
---                            that a process died in the handler.
---   last_error               names of error classes only, never their text.
+--   open_since, open_token   set while a start has not finished, NULL otherwise. Found by another process they say
+--                            that a process died in the handler, or beside it.
+--   open_alone               the open start has no other beside it: a death is the event's own.
+--   end_token                tells one end that was written twice from two.
+--   history                  a line for each charge: time, kind, class and place of the error, never its text.
 CREATE TABLE IF NOT EXISTS `inbox_attempt` (
   consumer_name      VARBINARY(128)   NOT NULL,
   attempt_key        VARBINARY(512)   NOT NULL,
@@ -46,7 +48,9 @@ CREATE TABLE IF NOT EXISTS `inbox_attempt` (
   released           INT UNSIGNED     NOT NULL DEFAULT 0,
   open_since         DATETIME(6)      NULL,
   open_token         VARBINARY(32)    NULL,
-  last_error         VARCHAR(512)     NULL,
+  open_alone         TINYINT UNSIGNED NOT NULL DEFAULT 0,
+  end_token          VARBINARY(16)    NULL,
+  history            VARCHAR(8000)    NULL,
   first_at           DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   last_at            DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   PRIMARY KEY (consumer_name, attempt_key),
@@ -58,12 +62,15 @@ CREATE TABLE IF NOT EXISTS `inbox_attempt` (
 --                            a crash finds its own row.
 --   event_id                 NULL where there is none, or where it is too long to be stored.
 --   event_type, source       for lists and search, may be cut; headers holds the whole.
+--   record_key               key of the event's inbox row, NULL for what was never verified. Retention keeps that row
+--                            while this one is open.
 --   reason, detail           a stable word, and one redacted sentence.
 --   origin_*, queue          where it came from, in the broker's octets (an AMQP short string has at most 255).
 --   headers, body            typed JSON, and the octets as received; both may be encrypted.
 --   body_bytes, total_bytes  sizes; the sum of total_bytes bounds the quarantine.
 --   encryption_key_id        which key encrypted headers and body; NULL is plain.
---   state                    open, replayed or discarded.
+--   attempts, history        as in inbox_attempt, when it was put here.
+--   state                    open, replayed or discarded; state_note says why.
 --   inbox_quarantine_by_state  serves the list of what is open and the sums that bound the quarantine; neither reads
 --                            a body.
 CREATE TABLE IF NOT EXISTS `inbox_quarantine` (
@@ -72,6 +79,7 @@ CREATE TABLE IF NOT EXISTS `inbox_quarantine` (
   event_id           VARBINARY(512)   NULL,
   event_type         VARBINARY(255)   NULL,
   source             VARBINARY(1024)  NULL,
+  record_key         VARBINARY(512)   NULL,
   reason             VARCHAR(64)      NOT NULL,
   detail             VARCHAR(1024)    NULL,
   origin_exchange    VARBINARY(255)   NULL,
@@ -83,6 +91,7 @@ CREATE TABLE IF NOT EXISTS `inbox_quarantine` (
   total_bytes        INT UNSIGNED     NOT NULL DEFAULT 0,
   encryption_key_id  VARCHAR(64)      NULL,
   attempts           INT UNSIGNED     NOT NULL DEFAULT 0,
+  history            VARCHAR(8000)    NULL,
   times_seen         INT UNSIGNED     NOT NULL DEFAULT 1,
   first_at           DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
   last_at            DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
@@ -91,7 +100,24 @@ CREATE TABLE IF NOT EXISTS `inbox_quarantine` (
   state_note         VARCHAR(512)     NULL,
   PRIMARY KEY (consumer_name, digest),
   KEY inbox_quarantine_by_state (consumer_name, state, first_at, total_bytes),
-  KEY inbox_quarantine_by_event (consumer_name, event_id)
+  KEY inbox_quarantine_by_event (consumer_name, event_id),
+  KEY inbox_quarantine_by_record (consumer_name, record_key, state)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
+
+-- What each worker process last said of itself; old rows may be deleted at any time.
+--   state                    consuming, paused with its reason, or stopped.
+--   counts                   what became of deliveries since its start, as a JSON object.
+CREATE TABLE IF NOT EXISTS `inbox_worker` (
+  consumer_name      VARBINARY(128)   NOT NULL,
+  worker_id          BINARY(16)       NOT NULL,
+  host               VARCHAR(255)     NOT NULL,
+  pid                INT UNSIGNED     NOT NULL,
+  state              VARCHAR(255)     NOT NULL,
+  counts             VARCHAR(4000)    NOT NULL,
+  started_at         DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  seen_at            DATETIME(6)      NOT NULL DEFAULT (UTC_TIMESTAMP(6)),
+  PRIMARY KEY (consumer_name, worker_id),
+  KEY inbox_worker_by_time (consumer_name, seen_at)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin;
 
 -- Which of these files were applied.

@@ -225,7 +225,7 @@ DAMAGES: dict[str, tuple[list[str], str, Severity, str]] = {
         "an error 1062 of its own statements would be taken for a duplicate",
     ),
     "trigger-elsewhere": (
-        ["CREATE TRIGGER audit BEFORE UPDATE ON inbox_attempt FOR EACH ROW SET NEW.last_error = ''"],
+        ["CREATE TRIGGER audit BEFORE UPDATE ON inbox_attempt FOR EACH ROW SET NEW.history = ''"],
         "trigger",
         WARNING,
         "audit runs on UPDATE",

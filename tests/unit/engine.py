@@ -15,15 +15,19 @@ from inbox.core.event import Event
 from inbox.core.lifecycle import Command, Outcome
 from inbox.core.policy import RetryPolicy
 from inbox.ports import Passage, Verifier
-from inbox.testing.memory import MemoryStore, MemoryTransport
+from inbox.testing.memory import MemoryStart, MemoryStore, MemoryTransport
 
 FAST = ConsumerSettings(
     concurrency=2,
     deadline=5,
     cancel_patience=0.2,
     shutdown_patience=5,
-    retry=RetryPolicy(max_attempts=3, first_delay=0.001, max_delay=0.002, immediate=2, max_releases=3),
+    retry=RetryPolicy(max_attempts=3, delays=(0.001,), first_delay=0.001, max_delay=0.002, immediate=2, max_releases=3),
 )
+
+#: Starts that processes left open when they died: one that ran alone, and one that ran beside others.
+DIED_ALONE = MemoryStart(MemoryStore(), alone=True)
+DIED_BESIDE_OTHERS = MemoryStart(MemoryStore())
 
 
 def delivery(identifier: str = "1", body: bytes = b"{}", *, kind: str = "t", pristine: bool = True) -> Delivery:

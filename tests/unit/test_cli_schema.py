@@ -60,7 +60,7 @@ def test_print_takes_other_names(run: Run) -> None:
     ("arguments", "piece"),
     [
         (["--table", "inbox"], "write KIND=NAME"),
-        (["--table", "box=seen"], "one of inbox, attempt, quarantine, schema, view"),
+        (["--table", "box=seen"], "one of inbox, attempt, quarantine, worker, schema, view"),
         (["--table", "inbox=1st"], "beginning with a letter"),
         (["--table", "inbox=inbox_view"], "the same"),
         (["--table", "view=v", "--no-view"], "contradict"),

@@ -24,7 +24,7 @@ def test_times_are_numbers_of_seconds(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
-@pytest.mark.parametrize("name", ["first_delay", "max_delay", "max_hold"])
+@pytest.mark.parametrize("name", ["first_delay", "max_delay", "max_hold", "give_up_after"])
 def test_delays_are_numbers_of_seconds(name: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=rf"retry\.{name}"):
         ConsumerSettings(retry=RetryPolicy(**{name: value}))  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def test_delays_are_numbers_of_seconds(name: str, value: float) -> None:
 @pytest.mark.parametrize(("name", "value"), [("max_attempts", 0), ("immediate", -1), ("max_releases", -1)])
 def test_counts_are_not_negative(name: str, value: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"retry\.{name}"):
-        ConsumerSettings(retry=RetryPolicy(**{name: value}))
+        ConsumerSettings(retry=RetryPolicy(**{name: value}))  # type: ignore[arg-type]
 
 
 def test_a_connection_has_so_many_seconds_to_be_made() -> None:

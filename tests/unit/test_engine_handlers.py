@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from inbox.core.disposition import Failure, FailureKind
 from inbox.core.event import CloudEvent, Event
 from inbox.core.lifecycle import Command, Outcome
-from inbox.core.policy import RetryPolicy
+from inbox.core.policy import LONGEST_WAIT, RetryPolicy
 from inbox.core.records import Attempts, record_of
 from inbox.errors import (
     CommitUnknown,
@@ -138,15 +139,17 @@ async def test_an_odd_wait_that_a_handler_asks_for_keeps_no_place_for_ever(after
     [
         (3, 3.0),
         (-1, 0.0),
-        pytest.param(10**400, 900.0, id="huge"),
+        pytest.param(10**400, LONGEST_WAIT, id="huge"),
         pytest.param(-(10**400), 0.0, id="tiny"),
-        (float("nan"), 900.0),
-        ("3", 900.0),
+        (float("nan"), LONGEST_WAIT),
+        ("3", LONGEST_WAIT),
         (False, 0.0),
     ],
 )
-def test_a_hold_is_a_number_within_bounds(wanted: object, held: float) -> None:
-    assert RetryPolicy().hold(wanted) == held
+def test_a_wait_that_is_asked_for_is_a_number_within_bounds(wanted: Any, held: float) -> None:
+    asked = Failure(FailureKind.RETRY, "why", after=wanted)
+    assert RetryPolicy().wait_of(None, asked, Attempts(failed=1)) == held
+    assert RetryPolicy().hold(held) == min(held, 900.0)
 
 
 # ---------------------------------------------------------------- handlers that do not come back
@@ -208,14 +211,14 @@ async def test_a_handler_without_time_left_is_not_started_and_not_charged() -> N
     started: list[str] = []
     slow_starts = 1
 
-    async def start_attempt(key: bytes) -> Attempts:
+    async def start_attempt(key: bytes, *, alone: bool = False) -> Attempts:
         nonlocal slow_starts
         if slow_starts:
             slow_starts -= 1
             ends = asyncio.get_running_loop().time() + 0.02
             while asyncio.get_running_loop().time() < ends:
                 await asyncio.sleep(0.001)
-        return await MemoryStore.start_attempt(engine.store, key)
+        return await MemoryStore.start_attempt(engine.store, key, alone=alone)
 
     engine.store.start_attempt = start_attempt  # type: ignore[method-assign]
 
@@ -268,7 +271,7 @@ async def test_a_verifier_that_hangs_is_given_up_and_asked_again() -> None:
 @pytest.mark.parametrize("error", [Contended("dead-lock", code=1213), StoreUnavailable("read-only", code=1290)])
 async def test_what_a_stopping_worker_hands_back_is_not_left_as_started(error: Exception) -> None:
     """Open, the start would be charged as a crash by whoever gets the event next."""
-    engine = Engine(replace(FAST, retry=RetryPolicy(first_delay=1000, max_delay=1000)))
+    engine = Engine(replace(FAST, retry=RetryPolicy(delays=(1000.0,), first_delay=1000, max_delay=1000)))
     engine.handle(raising(lambda: error))
     engine.store.writable.clear()
     async with engine.running():
@@ -280,7 +283,7 @@ async def test_what_a_stopping_worker_hands_back_is_not_left_as_started(error: E
 
 
 async def test_a_repeated_run_is_not_left_as_started_while_it_waits() -> None:
-    engine = Engine(replace(FAST, retry=RetryPolicy(first_delay=1000, max_delay=1000)))
+    engine = Engine(replace(FAST, retry=RetryPolicy(delays=(1000.0,), first_delay=1000, max_delay=1000)))
     engine.handle(raising(lambda: Contended("dead-lock", code=1213)))
     async with engine.running():
         engine.transport.publish(delivery(pristine=False))

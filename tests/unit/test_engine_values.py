@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from inbox.core.delivery import Delivery, Origin, digest, is_broker_counter
+from inbox.core.delivery import COPY_HEADERS, Delivery, Origin, digest, is_bookkeeping, is_broker_counter
 from inbox.core.event import CloudEvent, Event
 from inbox.core.records import record_of
 from inbox.errors import Undecodable
@@ -56,3 +56,8 @@ def test_the_brokers_own_headers_are_known() -> None:
     assert is_broker_counter("x-death")
     assert is_broker_counter("x-first-death-queue")
     assert not is_broker_counter("x-deaths")
+
+
+def test_what_copies_carry_is_no_part_of_the_event() -> None:
+    assert all(is_bookkeeping(name) for name in (*COPY_HEADERS, "x-death", "x-first-death-queue"))
+    assert not is_bookkeeping("x-inbox-of-someone-else")

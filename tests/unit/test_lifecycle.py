@@ -52,15 +52,16 @@ def test_every_state_is_reached_and_leads_to_an_end() -> None:
 
 
 def test_nothing_is_acknowledged_but_what_is_stored() -> None:
-    """An acknowledgement needs a committed row, a duplicate's row or a quarantine row."""
+    """An acknowledgement needs a committed row, a duplicate's row, a quarantine row, or a copy that is kept."""
     before_ack = {state for state, command in COMMANDS.items() if command is Command.ACKNOWLEDGE}
-    assert before_ack == {State.COMMITTED, State.DUPLICATE, State.QUARANTINED}
+    assert before_ack == {State.COMMITTED, State.DUPLICATE, State.QUARANTINED, State.DELAYED}
     ways = {(state, outcome) for (state, outcome), to in TRANSITIONS.items() if to in before_ack}
     assert ways == {
         (State.APPLIED, Outcome.DONE),
         (State.COMMIT_UNKNOWN, Outcome.DONE),
         (State.BEGUN, Outcome.DUPLICATE),
         (State.REJECTED, Outcome.DONE),
+        (State.DELAYING, Outcome.DONE),
     }
 
 

@@ -15,6 +15,8 @@ from inbox.core.lifecycle import COMMANDS, ENDS, TRANSITIONS, Command, Outcome, 
 WORKERS = 2
 DELIVERIES = 2
 CRASHES = 2
+#: The copy of delivery n is delivery n + COPY. A copy is not copied again: that would be more of the same.
+COPY = 10
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,15 @@ class World:
     has_row: bool = False
     effects: int = 0
     quarantined: bool = False
+    copies: frozenset[int] = frozenset()
     crashes: int = 0
 
     def with_lane(self, number: int, lane: Lane) -> "World":
         return replace(self, lanes=(*self.lanes[:number], lane, *self.lanes[number + 1 :]))
+
+    @property
+    def deliveries(self) -> frozenset[int]:
+        return frozenset(range(DELIVERIES)) | self.copies
 
     @property
     def is_locked(self) -> bool:
@@ -81,7 +88,7 @@ def settle(world: World, lane: Lane, end: State) -> World:
     return replace(world, ready=world.ready | {lane.delivery})
 
 
-def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]:  # noqa: C901, PLR0912 - the world's rules in one place
+def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]:  # noqa: C901, PLR0912, PLR0915 - the world's rules in one place
     """What a command can come to in this world, and what it leaves behind."""
     closed = replace(lane, has_lock=False, has_effect=False)
     match COMMANDS[lane.state]:
@@ -120,6 +127,13 @@ def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]: 
             yield Outcome.AGAIN, world, lane
             yield Outcome.RELEASE, world, lane
             yield Outcome.QUARANTINE, world, lane
+            if lane.delivery is not None and lane.delivery < COPY:
+                yield Outcome.DELAY, world, lane
+        case Command.DELAY:
+            copied = with_copy(world, lane)
+            yield Outcome.DONE, copied, lane
+            yield Outcome.FAILED, copied, lane  # the broker has it, and its confirmation was lost
+            yield Outcome.FAILED, world, lane
         case Command.WAIT:
             yield Outcome.AGAIN, world, lane
             yield Outcome.RELEASE, world, lane
@@ -129,6 +143,12 @@ def perform(world: World, lane: Lane) -> Iterator[tuple[Outcome, World, Lane]]: 
             yield Outcome.FAILED, world, lane
         case Command.RELEASE | Command.ACKNOWLEDGE:
             yield Outcome.DONE, world, lane
+
+
+def with_copy(world: World, lane: Lane) -> World:
+    """The copy is there, once: one that was made before may be anywhere by now."""
+    copy = frozenset({(lane.delivery or 0) + COPY}) - world.copies
+    return replace(world, copies=world.copies | copy, ready=world.ready | copy)
 
 
 def commit(world: World) -> World:
@@ -168,22 +188,26 @@ def test_the_effect_exists_at_most_once_and_with_its_row(worlds: set[World]) -> 
 
 
 def test_whatever_is_acknowledged_is_stored(worlds: set[World]) -> None:
-    assert all(world.has_row or world.quarantined for world in worlds if world.acknowledged)
+    """Or is there once more: a copy of it is with the broker, or in hand."""
+    for world in worlds:
+        if not world.has_row and not world.quarantined:
+            copies_left = world.copies - world.acknowledged
+            assert all(delivery + COPY in copies_left for delivery in world.acknowledged)
 
 
 def test_nothing_is_ever_lost(worlds: set[World]) -> None:
     for world in worlds:
         in_hand = {lane.delivery for lane in world.lanes if lane.delivery is not None}
-        assert world.ready | in_hand | world.acknowledged == set(range(DELIVERIES))
+        assert world.ready | in_hand | world.acknowledged == world.deliveries
 
 
 def test_from_everywhere_everything_can_still_end(worlds: set[World]) -> None:
-    """No state from which the two deliveries cannot both be acknowledged any more."""
+    """No state from which the deliveries cannot all be acknowledged any more."""
     before: dict[World, set[World]] = {world: set() for world in worlds}
     for world in worlds:
         for after in successors(world):
             before[after].add(world)
-    good = {world for world in worlds if len(world.acknowledged) == DELIVERIES}
+    good = {world for world in worlds if world.acknowledged == world.deliveries}
     todo = list(good)
     while todo:
         for world in before[todo.pop()]:

@@ -28,27 +28,34 @@ def test_the_question_after_a_commit() -> None:
 
 def test_a_start() -> None:
     assert AttemptSql(TABLES).start == (
-        "INSERT INTO `app`.`tries` (consumer_name, attempt_key, open_since, open_token)\n"
-        "VALUES (%s, %s, UTC_TIMESTAMP(6), %s)\n"
+        "INSERT INTO `app`.`tries` (consumer_name, attempt_key, open_since, open_token, open_alone)\n"
+        "VALUES (%s, %s, UTC_TIMESTAMP(6), %s, %s)\n"
         "ON DUPLICATE KEY UPDATE\n"
-        "  crashed = crashed + LAST_INSERT_ID(open_token IS NOT NULL AND open_token <> %s),\n"
+        "  crashed = crashed"
+        " + (LAST_INSERT_ID((open_token IS NOT NULL AND open_token <> %s) * (1 + open_alone)) = 2),\n"
+        "  history = IF(open_token <> %s AND open_alone = 1,\n"
+        "    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), 8000), history),\n"
         "  open_since = UTC_TIMESTAMP(6),\n"
         "  open_token = %s,\n"
+        "  open_alone = %s,\n"
         "  last_at = UTC_TIMESTAMP(6)"
     )
 
 
 def test_an_end() -> None:
     assert AttemptSql(TABLES).end == (
-        "INSERT INTO `app`.`tries` (consumer_name, attempt_key, failed, released, last_error)\n"
-        "VALUES (%s, %s, %s, %s, %s)\n"
+        "INSERT INTO `app`.`tries` (consumer_name, attempt_key, failed, released, history, end_token)\n"
+        "VALUES (%s, %s, %s, %s, CONCAT(CAST(UTC_TIMESTAMP(6) AS CHAR), %s), %s)\n"
         "ON DUPLICATE KEY UPDATE\n"
-        "  failed = failed + %s,\n"
-        "  released = released + %s,\n"
-        "  crashed = crashed - (%s AND crashed > 0 AND open_token IS NOT NULL AND open_token <> %s),\n"
+        "  failed = failed + (NOT end_token <=> %s) * %s,\n"
+        "  released = released + (NOT end_token <=> %s) * %s,\n"
+        "  history = IF(end_token <=> %s, history,\n"
+        "    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), 8000)),\n"
+        "  crashed = crashed"
+        " - (%s AND NOT end_token <=> %s AND crashed > 0 AND open_token IS NOT NULL AND open_token <> %s),\n"
         "  open_since = IF(open_token = %s, NULL, open_since),\n"
         "  open_token = IF(open_token = %s, NULL, open_token),\n"
-        "  last_error = COALESCE(%s, last_error),\n"
+        "  end_token = %s,\n"
         "  last_at = UTC_TIMESTAMP(6)"
     )
 

@@ -25,7 +25,7 @@ from inbox.errors import (
     UnitMisused,
 )
 from inbox.runtime.failures import failure_of
-from tests.unit.engine import FAST, Engine, apply, delivery
+from tests.unit.engine import DIED_ALONE, FAST, Engine, apply, delivery
 
 KEY = record_of("c", CloudEvent(id="1", source="/s", type="t"), "id", None).key
 
@@ -100,7 +100,17 @@ async def test_a_verifier_in_trouble_decides_nothing() -> None:
     await engine.settle(delivery())
     assert engine.store.effects == ["1"]
     assert not engine.reasons
-    assert not engine.store.attempts
+    assert KEY not in engine.store.attempts, "what is not verified counts against no event"
+
+
+async def test_a_verifier_that_never_decides_does_not_keep_a_delivery_for_ever() -> None:
+    engine = Engine(verifier=Sceptic(*[OSError("key server")] * 99))
+    engine.handle(apply)
+    await engine.settle(delivery())
+    assert engine.reasons == ["verifier-failed"]
+    assert not engine.store.effects
+    assert KEY not in engine.store.attempts
+    assert [counts.released for counts in engine.store.attempts.values()] == [FAST.retry.max_releases + 1]
 
 
 async def test_a_failing_handler_is_repeated_and_then_quarantined() -> None:
@@ -291,7 +301,7 @@ async def test_a_process_that_dies_in_its_handler_ends_in_quarantine() -> None:
     engine = Engine()
     engine.handle(apply)
     engine.store.attempts[KEY] = Attempts(crashed=2)
-    engine.store.open_starts[KEY] = "a process that died"
+    engine.store.open_starts[KEY] = DIED_ALONE
     await engine.settle(delivery(pristine=False))
     assert engine.reasons == ["crashed"]
     assert not engine.store.effects
@@ -303,7 +313,7 @@ async def test_a_duplicate_of_an_event_that_was_quarantined_as_crashed_runs_norm
     engine = Engine()
     engine.handle(apply)
     engine.store.attempts[KEY] = Attempts(crashed=2)
-    engine.store.open_starts[KEY] = "a process that died"
+    engine.store.open_starts[KEY] = DIED_ALONE
     async with engine.running():
         engine.transport.publish(delivery(pristine=False))
         await engine.transport.wait_settled(lambda: engine.reasons == ["crashed"])
@@ -403,7 +413,7 @@ async def test_a_prepare_that_kills_its_process_ends_in_quarantine() -> None:
 
     engine.handle(handler, prepare=prepare)
     engine.store.attempts[KEY] = Attempts(crashed=2)
-    engine.store.open_starts[KEY] = "a process that died"
+    engine.store.open_starts[KEY] = DIED_ALONE
     await engine.settle(delivery(pristine=False))
     assert engine.reasons == ["crashed"]
 

@@ -12,7 +12,7 @@ async def test_an_opening_that_swallows_its_cancellation_is_cancelled_again() ->
     opening = asyncio.Event()
     cancellations = 0
 
-    async def stubborn(*, prefetch: int) -> None:
+    async def stubborn(*, prefetch: int, delays: object = ()) -> None:
         nonlocal cancellations
         opening.set()
         with suppress(asyncio.CancelledError):

@@ -37,6 +37,7 @@ def tables() -> InboxTables:
         ("inbox", ["consumer_name", "event_id"]),
         ("attempt", ["consumer_name", "attempt_key"]),
         ("quarantine", ["consumer_name", "digest"]),
+        ("worker", ["consumer_name", "worker_id"]),
         ("schema", ["version"]),
     ],
 )
@@ -108,9 +109,9 @@ def test_defining_twice_gives_the_same_tables() -> None:
 
 def test_two_inboxes_with_two_names_fit_into_one_metadata() -> None:
     metadata = MetaData()
-    names = TableNames("a", "a_attempt", "a_quarantine", "a_schema", "a_view")
+    names = TableNames("a", "a_attempt", "a_quarantine", "a_worker", "a_schema", "a_view")
     assert define_tables(metadata).inbox is not define_tables(metadata, names).inbox
-    assert len(metadata.tables) == 8
+    assert len(metadata.tables) == 10
 
 
 def test_a_table_of_the_application_with_the_same_name_is_an_error() -> None:
@@ -128,7 +129,14 @@ def test_the_mixin_defines_the_tables_once_for_a_declarative_base() -> None:
         __tablename__ = "orders"
         id: Mapped[int] = mapped_column(primary_key=True)
 
-    assert set(Base.metadata.tables) == {"seen", "inbox_attempt", "inbox_quarantine", "inbox_schema", "orders"}
+    assert set(Base.metadata.tables) == {
+        "seen",
+        "inbox_attempt",
+        "inbox_quarantine",
+        "inbox_worker",
+        "inbox_schema",
+        "orders",
+    }
     assert Base.inbox_tables is Order.inbox_tables
     assert Base.inbox_tables.inbox is Base.metadata.tables["seen"]
 
@@ -178,12 +186,13 @@ def test_every_statement_may_be_run_again_and_taken_literally(dialect: Dialect) 
 
 
 def test_other_names_replace_the_defaults_and_nothing_else() -> None:
-    names = TableNames("seen", "tried", "refused", "applied", "seen_for_people")
+    names = TableNames("seen", "tried", "refused", "working", "applied", "seen_for_people")
     (file,) = schema_files("mysql", names)
     assert set(re.findall(r"`(\w+)`", "\n".join(file.statements))) == {
         "seen",
         "tried",
         "refused",
+        "working",
         "applied",
         "seen_for_people",
     }

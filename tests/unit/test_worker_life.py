@@ -39,7 +39,7 @@ async def test_stopping_finishes_what_runs_and_hands_back_what_does_not() -> Non
 
 
 async def test_a_stopping_worker_does_not_hold_on_to_what_it_wanted_to_repeat() -> None:
-    engine = Engine(replace(FAST, retry=RetryPolicy(first_delay=1000, max_delay=1000)))
+    engine = Engine(replace(FAST, retry=RetryPolicy(delays=(1000.0,))))
 
     async def fail(event: Event, session: Any) -> None:
         raise LookupError

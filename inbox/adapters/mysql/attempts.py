@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.side import Statement
 from inbox.core.records import Attempts
-from inbox.tables import qualified
+from inbox.tables import HISTORY_LENGTH, qualified
 
 if TYPE_CHECKING:
     from inbox.adapters.mysql.side import Side
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AttemptBook", "AttemptSql"]
 
-#: Characters that `last_error` holds.
+#: Characters of an error in the history.
 _ERROR_LENGTH: Final = 512
 #: Starts of this process that are remembered; more than can run at once.
 _REMEMBERED: Final = 10_000
@@ -32,16 +32,17 @@ class AttemptSql:
     """The statements, for the tables as they are called.
 
     The server assigns the columns from left to right, and a later assignment sees what an earlier one made (MySQL
-    manual, "UPDATE Statement"): what is charged is decided before `open_token` changes.
+    manual, "UPDATE Statement"): what is charged is decided before `open_token` and `end_token` change.
 
     Attributes:
-        start: note a start. An open start of another process is charged as crashed: the claim of the same event
-            waits for the end of any other unit that holds it, so whoever left it open is gone. One of this process is
-            not: this process lives. The answer's insert id says whether this start made the charge: "If expr is given
-            as an argument to LAST_INSERT_ID(), the value of the argument is returned by the function and is remembered"
-            (MySQL manual, "Information Functions").
+        start: note a start. One of this process that is open charges nothing: this process lives. One of another
+            process says that it died in the handler or beside it: the claim of the same event waits for the end of any
+            other unit that holds it, so whoever left it open is gone. It is charged as crashed where it ran alone. The
+            answer's insert id says what was found, 0 nothing, 1 an open start, 2 one that was charged: "If expr is
+            given as an argument to LAST_INSERT_ID(), the value of the argument is returned by the function and is
+            remembered" (MySQL manual, "Information Functions").
         end: count, and close this process's start. Where another process found that start open and charged it, after
-            the rollback and before this statement, the charge is taken back.
+            the rollback and before this statement, the charge is taken back. Sent twice, it counts once.
         close: close this process's start and count nothing; makes no row.
         counts: read.
     """
@@ -54,26 +55,31 @@ class AttemptSql:
         self.counts = _COUNTS.format(table=name)
 
 
-_START: Final = """\
-INSERT INTO {table} (consumer_name, attempt_key, open_since, open_token)
-VALUES (%s, %s, UTC_TIMESTAMP(6), %s)
+_START: Final = f"""\
+INSERT INTO {{table}} (consumer_name, attempt_key, open_since, open_token, open_alone)
+VALUES (%s, %s, UTC_TIMESTAMP(6), %s, %s)
 ON DUPLICATE KEY UPDATE
-  crashed = crashed + LAST_INSERT_ID(open_token IS NOT NULL AND open_token <> %s),
+  crashed = crashed + (LAST_INSERT_ID((open_token IS NOT NULL AND open_token <> %s) * (1 + open_alone)) = 2),
+  history = IF(open_token <> %s AND open_alone = 1,
+    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), {HISTORY_LENGTH}), history),
   open_since = UTC_TIMESTAMP(6),
   open_token = %s,
-  last_at = UTC_TIMESTAMP(6)"""
+  open_alone = %s,
+  last_at = UTC_TIMESTAMP(6)"""  # noqa: S608 - a number of ours
 
-_END: Final = """\
-INSERT INTO {table} (consumer_name, attempt_key, failed, released, last_error)
-VALUES (%s, %s, %s, %s, %s)
+_END: Final = f"""\
+INSERT INTO {{table}} (consumer_name, attempt_key, failed, released, history, end_token)
+VALUES (%s, %s, %s, %s, CONCAT(CAST(UTC_TIMESTAMP(6) AS CHAR), %s), %s)
 ON DUPLICATE KEY UPDATE
-  failed = failed + %s,
-  released = released + %s,
-  crashed = crashed - (%s AND crashed > 0 AND open_token IS NOT NULL AND open_token <> %s),
+  failed = failed + (NOT end_token <=> %s) * %s,
+  released = released + (NOT end_token <=> %s) * %s,
+  history = IF(end_token <=> %s, history,
+    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), {HISTORY_LENGTH})),
+  crashed = crashed - (%s AND NOT end_token <=> %s AND crashed > 0 AND open_token IS NOT NULL AND open_token <> %s),
   open_since = IF(open_token = %s, NULL, open_since),
   open_token = IF(open_token = %s, NULL, open_token),
-  last_error = COALESCE(%s, last_error),
-  last_at = UTC_TIMESTAMP(6)"""
+  end_token = %s,
+  last_at = UTC_TIMESTAMP(6)"""  # noqa: S608 - as above
 
 _CLOSE: Final = """\
 UPDATE {table}
@@ -84,9 +90,13 @@ UPDATE {table}
  WHERE consumer_name = %s AND attempt_key = %s"""
 
 _COUNTS: Final = """\
-SELECT failed, crashed, released
+SELECT failed, crashed, released, TIMESTAMPDIFF(MICROSECOND, first_at, UTC_TIMESTAMP(6))
   FROM {table}
  WHERE consumer_name = %s AND attempt_key = %s"""
+
+#: What the insert id of `AttemptSql.start` says.
+_FOUND_OPEN: Final = 1
+_CHARGED: Final = 2
 
 
 class AttemptBook:
@@ -104,22 +114,24 @@ class AttemptBook:
         self._consumer = consumer
         #: Says that a start is this process's; drawn anew by each, so that a restart is another.
         self._token = secrets.token_bytes(16)
-        self._started: OrderedDict[bytes, None] = OrderedDict()
+        #: Keys of open starts, and whether each runs alone.
+        self._started: OrderedDict[bytes, bool] = OrderedDict()
 
-    async def start(self, key: bytes) -> Attempts:
+    async def start(self, key: bytes, *, alone: bool) -> Attempts:
         """Note that a run of `key` begins.
 
         Returns:
-            The counts, a charge for an open start included; `reopened` where this start made it. A start that had to
-            be sent twice, for its answer was lost, may have made it and not say so: the event is run once more.
+            The counts, a charge for an open start included; `suspect` where this start found one, `reopened` where it
+            charged one. A start that had to be sent twice, for its answer was lost, may have found one and not say so:
+            the event is run once more.
 
         Raises:
             Contended, StoreUnavailable: nothing was noted.
         """
         token = self._token
-        note = Statement(self._sql.start, (self._consumer, key, token, token, token))
-        counts = await self._counted(note, key)
-        self._started[key] = None
+        values = (self._consumer, key, token, int(alone), token, token, " crashed: the process died in it\n")
+        counts = await self._counted(Statement(self._sql.start, (*values, token, int(alone))), key)
+        self._started[key] = alone
         if len(self._started) > _REMEMBERED:
             self._started.popitem(last=False)
         return counts
@@ -133,18 +145,24 @@ class AttemptBook:
         Raises:
             Contended, StoreUnavailable: nothing was noted.
         """
-        mine = key in self._started
-        counts = await self._counted(self._ending(key, mine, (int(failed), int(released)), error), key)
+        # Only a start that ran alone can have been charged by another process.
+        ran_alone = int(self._started.get(key, False))
+        if failed or released:
+            change = self._ending(key, ran_alone, (int(failed), int(released)), error)
+        else:
+            token = self._token
+            change = Statement(self._sql.close, (ran_alone, token, token, token, self._consumer, key))
+        counts = await self._counted(change, key)
         self._started.pop(key, None)
         return counts
 
-    def _ending(self, key: bytes, mine: bool, charge: tuple[int, int], error: str) -> Statement:
-        token = self._token
-        if not any(charge):
-            return Statement(self._sql.close, (int(mine), token, token, token, self._consumer, key))
-        words = _printable(error) or None
-        update = (*charge, int(mine), token, token, token, words)
-        return Statement(self._sql.end, (self._consumer, key, *charge, words, *update))
+    def _ending(self, key: bytes, ran_alone: int, charge: tuple[int, int], error: str) -> Statement:
+        token, end = self._token, secrets.token_bytes(16)
+        failed, released = charge
+        line = f" {'failed' if failed else 'released'}: {_one_line(error)}\n"
+        row = (self._consumer, key, failed, released, line, end)
+        counted = (end, failed, end, released, end, line, ran_alone, end, token)
+        return Statement(self._sql.end, (*row, *counted, token, token, end))
 
     async def _counted(self, change: Statement, key: bytes) -> Attempts:
         # Apart from each other: a read that has to be repeated must not count a second time.
@@ -152,10 +170,17 @@ class AttemptBook:
         found = await self._side.run(Statement(self._sql.counts, (self._consumer, key)))
         if not found.rows:
             return Attempts()
-        failed, crashed, released = map(int, found.rows[0])
-        return Attempts(failed, crashed, released, reopened=changed.insert_id == 1)
+        failed, crashed, released, microseconds = map(int, found.rows[0])
+        return Attempts(
+            failed,
+            crashed,
+            released,
+            suspect=changed.insert_id in (_FOUND_OPEN, _CHARGED),
+            reopened=changed.insert_id == _CHARGED,
+            age=microseconds / 1e6,
+        )
 
 
-def _printable(text: str) -> str:
-    """What a utf8mb4 column takes, cut to the length of `last_error`."""
-    return text.encode("utf-8", "replace").decode()[:_ERROR_LENGTH]
+def _one_line(text: str) -> str:
+    """What fits into a line of the history, and into a utf8mb4 column."""
+    return " ".join(text.encode("utf-8", "replace").decode()[:_ERROR_LENGTH].split())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.headers import dump_headers
 from inbox.adapters.mysql.side import Answer, Statement
-from inbox.core.delivery import digest, is_broker_counter
+from inbox.core.delivery import digest, is_bookkeeping
 from inbox.core.event import Event
 from inbox.core.records import EVENT_ID_OCTETS
 from inbox.errors import QuarantineFull, StoreError
@@ -108,11 +108,11 @@ def stored_headers(delivery: Delivery) -> bytes:
 def delivery_digest(consumer: bytes, delivery: Delivery) -> bytes:
     """What makes a delivery the same delivery: SHA-256 of its consumer, body, origin, content type and headers.
 
-    The broker's own counters are left out, for they differ between hand-outs; so are the message properties, which a
-    broker rewrites when it dead-letters (it removes the expiration: RabbitMQ, "Dead Letter Exchanges"). Headers count
-    by name, type and value, in any order.
+    The broker's own counters and the headers of our copies are left out, for they differ between hand-outs; so are the
+    message properties, which a broker rewrites when it dead-letters (it removes the expiration: RabbitMQ, "Dead Letter
+    Exchanges"). Headers count by name, type and value, in any order.
     """
-    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_broker_counter(name)}
+    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_bookkeeping(name)}
     return digest(
         {
             "consumer": consumer,

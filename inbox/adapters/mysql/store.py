@@ -181,9 +181,9 @@ class MySQLStore:
         answer = await self._side.run(Statement(sql, (record.consumer.encode(), record.key)))
         return bool(answer.rows)
 
-    async def start_attempt(self, key: bytes) -> Attempts:
+    async def start_attempt(self, key: bytes, *, alone: bool = False) -> Attempts:
         """See `inbox.ports.Store.start_attempt`."""
-        return await self._attempts.start(key)
+        return await self._attempts.start(key, alone=alone)
 
     async def end_attempt(
         self, key: bytes, *, failed: bool = False, released: bool = False, error: str = ""

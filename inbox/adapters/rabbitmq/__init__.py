@@ -3,15 +3,12 @@
 `RabbitMQ` is the transport; `delivery_from` serves those who have their own aio-pika consumer.
 """
 
-from inbox.adapters.rabbitmq.delivery import ATTEMPT_KEY, ORIGIN_EXCHANGE, ORIGIN_ROUTING_KEY, delivery_from
+from inbox.adapters.rabbitmq.delivery import delivery_from
 from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.adapters.rabbitmq.settings import Binding, RabbitMQSettings, TlsSettings
 from inbox.adapters.rabbitmq.transport import RabbitMQ
 
 __all__ = [
-    "ATTEMPT_KEY",
-    "ORIGIN_EXCHANGE",
-    "ORIGIN_ROUTING_KEY",
     "Binding",
     "Publisher",
     "RabbitMQ",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
-from inbox.core.delivery import Delivery, Origin
+from inbox.core.delivery import ATTEMPT_KEY, ORIGIN_EXCHANGE, ORIGIN_ROUTING_KEY, Delivery, Origin
 from inbox.errors import Refused, Undecodable
 
 if TYPE_CHECKING:
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 
     from aio_pika.abc import AbstractIncomingMessage
     from aiormq.abc import DeliveredMessage
-
-#: Headers of copies that we publish: they carry where the event came from, and that it was tried before.
-ORIGIN_EXCHANGE = "x-inbox-origin-exchange"
-ORIGIN_ROUTING_KEY = "x-inbox-origin-routing-key"
-ATTEMPT_KEY = "x-inbox-attempt-key"
 
 #: Where the quarantine finds octets that could not be parsed.
 RAW_HEADER = "raw_header"

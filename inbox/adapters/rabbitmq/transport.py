@@ -121,12 +121,18 @@ class RabbitMQ:
             "dead letters": self.topology.dead_letter_queue or "none consumed",
         }
 
-    async def open(self, *, prefetch: int) -> None:
+    @property
+    def can_delay(self) -> bool:
+        """See `inbox.ports.Transport.can_delay`."""
+        return False
+
+    async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """Connect, and declare or check the topology; consumes nothing yet.
 
         Args:
             prefetch: most deliveries of the queue in hand at once (`basic.qos`, 1 to 65535). One
                 dead letter may be in hand beside them.
+            delays: seconds for which copies are to be kept.
 
         Raises:
             ConfigurationError: the prefetch is out of range, or the broker refuses the login or the
@@ -193,6 +199,10 @@ class RabbitMQ:
         """Hand back for redelivery, at once (`basic.nack` with requeue); returns as `acknowledge` does."""
         receipt = _receipt_of(delivery)
         return receipt.settler.release(receipt.tag)
+
+    async def delay(self, delivery: Delivery, seconds: float, key: bytes) -> None:
+        """See `inbox.ports.Transport.delay`."""
+        raise TransportError("this transport keeps no copies")
 
     def _retrying(self, patience: float | None) -> AsyncRetrying:
         return AsyncRetrying(

@@ -90,21 +90,43 @@ class AttemptConformance(Suite):
             assert await store.end_attempt(b"e-1") == Attempts()
             assert await next_process.start_attempt(b"e-1") == Attempts()
 
-    async def test_a_start_that_another_process_left_open_is_a_crash(self, rig: StoreRig) -> None:
+    async def test_a_start_that_another_process_left_open_makes_a_suspect_and_costs_nothing(
+        self, rig: StoreRig
+    ) -> None:
         stores = [rig.store() for _ in range(3)]
         async with opened(*stores):
             assert [await store.start_attempt(b"e-1") for store in stores] == [
                 Attempts(),
-                Attempts(crashed=1, reopened=True),
-                Attempts(crashed=2, reopened=True),
+                Attempts(suspect=True),
+                Attempts(suspect=True),
+            ]
+            assert await stores[2].end_attempt(b"e-1", failed=True) == Attempts(failed=1)
+
+    async def test_a_start_that_ran_alone_and_was_left_open_is_a_crash(self, rig: StoreRig) -> None:
+        stores = [rig.store() for _ in range(4)]
+        async with opened(*stores):
+            assert [await store.start_attempt(b"e-1", alone=True) for store in stores[:3]] == [
+                Attempts(),
+                Attempts(crashed=1, suspect=True, reopened=True),
+                Attempts(crashed=2, suspect=True, reopened=True),
             ]
             assert await stores[2].end_attempt(b"e-1", failed=True) == Attempts(failed=1, crashed=2)
+            assert await stores[3].start_attempt(b"e-1") == Attempts(failed=1, crashed=2)
+
+    async def test_a_start_that_is_repeated_alone_counts_as_alone(self, rig: StoreRig) -> None:
+        store, next_process = rig.store(), rig.store()
+        async with opened(store, next_process):
+            await store.start_attempt(b"e-1")
+            assert await store.start_attempt(b"e-1", alone=True) == Attempts()
+            assert await next_process.start_attempt(b"e-1") == Attempts(crashed=1, suspect=True, reopened=True)
+            # Charged once: the start that is open now is this process's, and runs beside others.
+            assert await store.start_attempt(b"e-1") == Attempts(crashed=1, suspect=True)
 
     async def test_a_crash_is_told_by_the_start_that_charges_it_and_by_no_other(self, rig: StoreRig) -> None:
         store, next_process = rig.store(), rig.store()
         async with opened(store, next_process):
-            await store.start_attempt(b"e-1")
-            assert await next_process.start_attempt(b"e-1") == Attempts(crashed=1, reopened=True)
+            await store.start_attempt(b"e-1", alone=True)
+            assert await next_process.start_attempt(b"e-1") == Attempts(crashed=1, suspect=True, reopened=True)
             assert await next_process.start_attempt(b"e-1") == Attempts(crashed=1)
             assert await next_process.end_attempt(b"e-1") == Attempts(crashed=1)
             for each in (store, next_process):
@@ -121,11 +143,20 @@ class AttemptConformance(Suite):
     async def test_a_start_between_anothers_rollback_and_its_note_costs_nothing(self, rig: StoreRig) -> None:
         one, other = rig.store(), rig.store()
         async with opened(one, other):
-            await one.start_attempt(b"e-1")
-            assert await other.start_attempt(b"e-1") == Attempts(crashed=1, reopened=True)
+            await one.start_attempt(b"e-1", alone=True)
+            charged = await other.start_attempt(b"e-1", alone=True)
+            assert charged == Attempts(crashed=1, suspect=True, reopened=True)
             assert await one.end_attempt(b"e-1", failed=True) == Attempts(failed=1)
             # The start that is open now is the other's, and stays open.
-            assert await one.start_attempt(b"e-1") == Attempts(failed=1, crashed=1, reopened=True)
+            assert await one.start_attempt(b"e-1") == Attempts(failed=1, crashed=1, suspect=True, reopened=True)
+
+    async def test_an_end_takes_back_nothing_where_nothing_was_charged(self, rig: StoreRig) -> None:
+        dead, one, other = rig.store(), rig.store(), rig.store()
+        async with opened(dead, one, other):
+            await dead.start_attempt(b"e-1", alone=True)
+            assert (await one.start_attempt(b"e-1")).crashed == 1
+            assert await other.start_attempt(b"e-1") == Attempts(crashed=1, suspect=True)
+            assert await one.end_attempt(b"e-1", failed=True) == Attempts(failed=1, crashed=1)
 
     async def test_an_end_without_a_charge_makes_no_trouble_of_an_event(self, rig: StoreRig) -> None:
         store = rig.store()

@@ -5,7 +5,14 @@ on one database are several processes, several transports on one broker are seve
 process that it really runs in; that is their use.
 """
 
-from inbox.testing.memory.store import MemoryDatabase, MemoryQuarantined, MemorySession, MemoryStore, MemoryUnit
+from inbox.testing.memory.store import (
+    MemoryDatabase,
+    MemoryQuarantined,
+    MemorySession,
+    MemoryStart,
+    MemoryStore,
+    MemoryUnit,
+)
 from inbox.testing.memory.transport import MemoryBroker, MemoryTransport
 
 __all__ = [
@@ -13,6 +20,7 @@ __all__ = [
     "MemoryDatabase",
     "MemoryQuarantined",
     "MemorySession",
+    "MemoryStart",
     "MemoryStore",
     "MemoryTransport",
     "MemoryUnit",

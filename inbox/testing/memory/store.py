@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from inbox.config import DatabaseSettings
-from inbox.core.delivery import is_broker_counter
+from inbox.core.delivery import is_bookkeeping
 from inbox.core.event import Event
 from inbox.core.handler import Face
 from inbox.core.records import EVENT_ID_OCTETS, Attempts, Claim, InboxRecord, Resolution
@@ -42,6 +42,14 @@ class MemoryQuarantined:
         return len(self.delivery.body) + len(repr(self.delivery.headers))
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryStart:
+    """A start that has not ended: whose it is, and whether it runs alone."""
+
+    store: MemoryStore
+    alone: bool = False
+
+
 @dataclass(slots=True, repr=False)
 class MemoryTables:
     """What a database holds for one consumer."""
@@ -49,7 +57,7 @@ class MemoryTables:
     rows: dict[bytes, InboxRecord] = field(default_factory=dict)
     locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
     attempts: dict[bytes, Attempts] = field(default_factory=dict)
-    open_starts: dict[bytes, object] = field(default_factory=dict)
+    open_starts: dict[bytes, MemoryStart] = field(default_factory=dict)
     quarantine: dict[object, MemoryQuarantined] = field(default_factory=dict)
 
 
@@ -217,7 +225,7 @@ class MemoryStore:
         self.writable = self.database.writable
         self.faults: dict[str, list[BaseException]] = {}
         self.is_open = False
-        self._started: set[bytes] = set()
+        self._started: dict[bytes, MemoryStart] = {}
         self.for_consumer("", concurrency=1, deadline=1.0)
 
     def for_consumer(self, name: str, *, concurrency: int, deadline: float) -> MemoryStore:
@@ -277,15 +285,16 @@ class MemoryStore:
         self.fault("knows")
         return record.key in self.rows
 
-    async def start_attempt(self, key: bytes) -> Attempts:
+    async def start_attempt(self, key: bytes, *, alone: bool = False) -> Attempts:
         """As `ports.Store.start_attempt`."""
         self.fault("start_attempt")
         known = self.attempts.get(key, Attempts())
-        reopened = self.open_starts.get(key, self) is not self
+        found = self.open_starts.get(key)
+        suspect = found is not None and found.store is not self
+        reopened = suspect and found is not None and found.alone
         self.attempts[key] = replace(known, crashed=known.crashed + reopened)
-        self.open_starts[key] = self
-        self._started.add(key)
-        return replace(self.attempts[key], reopened=reopened)
+        self.open_starts[key] = self._started[key] = MemoryStart(self, alone)
+        return replace(self.attempts[key], suspect=suspect, reopened=reopened)
 
     async def end_attempt(
         self, key: bytes, *, failed: bool = False, released: bool = False, error: str = ""
@@ -293,12 +302,13 @@ class MemoryStore:
         """As `ports.Store.end_attempt`."""
         self.fault("end_attempt")
         known = self.attempts.get(key, Attempts())
+        mine, found = self._started.pop(key, None), self.open_starts.get(key)
+        is_taken_over = mine is not None and found is not None and found.store is not self
         # Another store took our start for that of a dead process: this takes its charge back.
-        is_mistaken = key in self._started and known.crashed > 0 and self.open_starts.get(key, self) is not self
+        is_mistaken = is_taken_over and mine is not None and mine.alone and known.crashed > 0
         known = Attempts(known.failed + failed, known.crashed - is_mistaken, known.released + released)
-        if self.open_starts.get(key) is self:
+        if found is not None and found.store is self:
             del self.open_starts[key]
-        self._started.discard(key)
         if failed or released or key in self.attempts:
             self.attempts[key] = known
         return known
@@ -328,8 +338,8 @@ class MemoryStore:
 
 
 def _identity(delivery: Delivery) -> object:
-    """What makes a delivery the same one: everything but what the broker counts. `repr` tells `1` from `"1"`."""
-    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_broker_counter(name)}
+    """What makes a delivery the same one: all but what broker and copies add. `repr` tells `1` from `"1"`."""
+    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_bookkeeping(name)}
     return delivery.body, delivery.origin, delivery.content_type, repr(kept)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from inbox.errors import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from inbox.core.delivery import Delivery
     from inbox.ports import Sink
@@ -21,14 +21,18 @@ class MemoryBroker:
 
     Args:
         is_there: whether a transport can open it.
+        keeps_copies: whether it keeps what is to come again later.
 
     Attributes:
+        copy_error: raised instead of keeping a copy.
         ready: deliveries that no transport has in hand, the next one first.
         links: the transports that are open.
     """
 
-    def __init__(self, *, is_there: bool = True) -> None:
+    def __init__(self, *, is_there: bool = True, keeps_copies: bool = False) -> None:
         self.is_there = is_there
+        self.keeps_copies = keeps_copies
+        self.copy_error: TransportError | None = None
         self.ready: deque[Delivery] = deque()
         self.links: list[MemoryTransport] = []
 
@@ -40,6 +44,10 @@ class MemoryBroker:
     def take_back(self, *deliveries: Delivery) -> None:
         """Put what was handed out in front of the queue, as it was there, marked as redelivered."""
         self.ready.extendleft(replace(delivery, pristine=False) for delivery in reversed(deliveries))
+
+    def keep(self, copy: Delivery, seconds: float) -> None:
+        """Publish `copy` after `seconds`."""
+        asyncio.get_running_loop().call_later(seconds, self.publish, copy)
 
     def cut(self) -> None:
         """Lose every link without a good-bye. The transports connect again at once."""
@@ -61,12 +69,15 @@ class MemoryTransport:
 
     Attributes:
         acknowledged, released: what was settled, in this order.
+        delayed: what it was asked to keep a copy of, and for how many seconds.
     """
 
     def __init__(self, broker: MemoryBroker | None = None) -> None:
         self.broker = broker or MemoryBroker()
         self.acknowledged: list[Delivery] = []
         self.released: list[Delivery] = []
+        self.delayed: list[tuple[Delivery, float]] = []
+        self._delays: Sequence[float] = ()
         self.settled = asyncio.Event()
         self.error: BaseException | None = None
         self._prefetch = 0
@@ -108,11 +119,17 @@ class MemoryTransport:
         """As `ports.Transport.describe`."""
         return {"transport": "memory"}
 
-    async def open(self, *, prefetch: int) -> None:
+    @property
+    def can_delay(self) -> bool:
+        """As `ports.Transport.can_delay`."""
+        return self.broker.keeps_copies
+
+    async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """As `ports.Transport.open`."""
         if not self.broker.is_there:
             raise TransportError("the broker is not there")
         self._prefetch = prefetch
+        self._delays = delays
         self.broker.links.append(self)
 
     async def run(self, sink: Sink) -> None:
@@ -147,6 +164,15 @@ class MemoryTransport:
     async def release(self, delivery: Delivery) -> bool:
         """As `ports.Transport.release`; it comes again, marked as redelivered."""
         return self._settle(delivery, self.released)
+
+    async def delay(self, delivery: Delivery, seconds: float, key: bytes) -> None:
+        """As `ports.Transport.delay`."""
+        if self.broker.copy_error is not None:
+            raise self.broker.copy_error
+        step = min((step for step in self._delays if step >= seconds), default=max(self._delays, default=seconds))
+        copy = replace(delivery, pristine=False, waited=step, wait_left=max(seconds - step, 0.0))
+        self.delayed.append((delivery, seconds))
+        self.broker.keep(copy, step)
 
     def _settle(self, delivery: Delivery, settled: list[Delivery]) -> bool:
         if delivery not in self._in_hand:
