@@ -124,7 +124,8 @@ class Processor:
         self._intake = intake
         self._probes = tuple(probes)
         self.handlers = HandlerTasks()
-        self._gate = RunGate(settings.deadline + settings.cancel_patience)
+        # Verification, preparation and the unit may each take as long as a unit.
+        self._gate = RunGate(3 * settings.deadline + settings.cancel_patience)
         self._steps: dict[Command, Callable[[Passage], Awaitable[Outcome]]] = {
             command: getattr(self, f"_{command.value}") for command in Command
         }
@@ -212,7 +213,8 @@ class Processor:
         except Exception as error:  # noqa: BLE001 - the verifier's own trouble, whatever it is, says nothing about the event
             passage.failure = Failure(FailureKind.CONTENDED, "verifier-failed", type(error).__name__)
             return Outcome.FAILED
-        if passage.delivery.wait_left > 0:
+        # Where no copy can be kept it is too early rather than never.
+        if passage.delivery.wait_left > 0 and self._transport.can_delay:
             passage.failure = Failure(FailureKind.EARLY, "early", after=passage.delivery.wait_left)
             return Outcome.FAILED
         return Outcome.DONE

@@ -47,13 +47,17 @@ _TOLD: dict[tuple[Command, Outcome], str] = {
     (Command.DELAY, Outcome.FAILED): "could not be delayed by a copy, is held in hand instead",
 }
 
+#: Reasons to undo that are no failures.
+_NO_FAILURES = frozenset({FailureKind.SUSPECT, FailureKind.EARLY})
+
 
 class Telemetry:
     """A probe that counts ends and tells of trouble.
 
     Attributes:
         counts: by outcome: `applied`, `ignored`, `duplicate`, `quarantined`, `delayed`, `released`, `repeated`,
-            `resolved`, `ack_lost`; and what was undone, by kind, as `failed:<kind>`.
+            `resolved`, `ack_lost`; what was undone, by kind, as `failed:<kind>`; and what had to run alone, as
+            `suspect`, or came too early, as `early`.
     """
 
     def __init__(self) -> None:
@@ -72,7 +76,8 @@ class Telemetry:
         if command is Command.ACKNOWLEDGE and passage.is_ack_lost:
             self.counts["ack_lost"] += 1
         if command is Command.RECORD and passage.failure is not None:
-            self.counts[f"failed:{passage.failure.kind.value}"] += 1
+            kind = passage.failure.kind
+            self.counts[kind.value if kind in _NO_FAILURES else f"failed:{kind.value}"] += 1
             log.info("undone: %s", _facts(passage))
 
 
