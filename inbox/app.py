@@ -136,6 +136,16 @@ class Inbox:
         """Add an observer. Before `run`."""
         self._probes.append(probe)
 
+    @property
+    def store(self) -> Store:
+        """The database's side, for commands that look after it. Whoever opens it closes it."""
+        return self._store
+
+    @property
+    def transport(self) -> Transport | None:
+        """Where deliveries come from; None where only `transaction` is used."""
+        return self._transport
+
     def describe(self) -> dict[str, str]:
         """What is about to run, for people; without secrets."""
         transport = {} if self._transport is None else self._transport.describe()

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
-from sqlalchemy import MetaData
-from sqlalchemy.exc import DBAPIError
 
 from inbox.adapters.mysql import schema
 from inbox.adapters.mysql.engine import make_engine
-from inbox.config import DatabaseSettings
-from inbox.errors import ConfigurationError, InboxError, SchemaError
-from inbox.tables import InboxTables, TableNames, define_tables
+from inbox.cli.options import (
+    OK,
+    SESSION_DEADLINE,
+    DryRunOption,
+    JsonOption,
+    NoViewOption,
+    RequiredDatabaseOption,
+    TableOption,
+    TlsCaOption,
+    TlsOption,
+    database_settings,
+    explaining,
+    make_tables,
+    run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+    from inbox.tables import InboxTables
 
 T = TypeVar("T")
 
-OK: Final = 0
 DIFFERENT: Final = 1
-UNUSABLE: Final = 2
-
-#: Seconds; the server ends a session that says nothing for a little longer.
-SESSION_DEADLINE: Final = 60
 
 app = typer.Typer(
     name="schema",
@@ -57,36 +61,8 @@ class DialectName(StrEnum):
     MARIADB = "mariadb"
 
 
-DatabaseOption = Annotated[
-    str,
-    typer.Option(
-        "--database",
-        envvar="INBOX_DATABASE_URL",
-        metavar="URL",
-        help="mysql://user:password@host:3306/name. Better in the environment, for other users of the machine "
-        "can read the options of a command.",
-        show_default=False,
-        show_envvar=True,
-    ),
-]
-TableOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table",
-        metavar="KIND=NAME",
-        help="Another name for a table; KIND is inbox, attempt, quarantine, worker, schema or view. May be repeated.",
-    ),
-]
-NoViewOption = Annotated[bool, typer.Option("--no-view", help="Do without the view for people.")]
 DialectOption = Annotated[DialectName, typer.Option("--dialect", help="The kind of server the SQL is for.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings about the server as well.")]
-TlsOption = Annotated[bool, typer.Option("--tls", help="Require an encrypted connection.")]
-TlsCaOption = Annotated[
-    Path | None,
-    typer.Option("--tls-ca", metavar="FILE", help="Trust this certificate authority, not the system's. Implies --tls."),
-]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the statements and change nothing.")]
 
 
 @app.command("print")
@@ -104,7 +80,7 @@ def print_command(
 @app.command("apply")
 def apply_command(
     *,
-    database: DatabaseOption,
+    database: RequiredDatabaseOption,
     table: TableOption = None,
     no_view: NoViewOption = False,
     tls: TlsOption = False,
@@ -140,7 +116,7 @@ def apply_command(
 @app.command("check")
 def check_command(
     *,
-    database: DatabaseOption,
+    database: RequiredDatabaseOption,
     table: TableOption = None,
     no_view: NoViewOption = False,
     tls: TlsOption = False,
@@ -199,33 +175,18 @@ def _print_findings(findings: list[schema.Finding]) -> None:
         typer.echo("The tables and the server are as they should be.")
 
 
-# ------------------------------------------------------------------ options
+# ------------------------------------------------------------------ running
 def _tables(assignments: list[str] | None, *, no_view: bool) -> InboxTables:
-    kinds = TableNames.__dataclass_fields__
-    names: dict[str, str | None] = {"view": None} if no_view else {}
-    for assignment in assignments or ():
-        kind, equals, name = assignment.partition("=")
-        if not equals or kind not in kinds:
-            _stop(f"--table {assignment}: write KIND=NAME, where KIND is one of {', '.join(kinds)}.")
-        if kind == "view" and no_view:
-            _stop("--no-view and --table view=… contradict each other.")
-        names[kind] = name
-    try:
-        return define_tables(MetaData(), TableNames(**cast("dict[str, Any]", names)))
-    except ConfigurationError as error:
-        _stop(str(error))
+    with explaining("schema"):
+        return make_tables(assignments, no_view=no_view)
 
 
 def _engine(database: str, tls_ca: Path | None, *, tls: bool) -> AsyncEngine:
     """An engine as the worker has it, so that a URL is right or wrong for both."""
-    ca = None if tls_ca is None else str(tls_ca)
-    try:
-        return make_engine(database, DatabaseSettings(tls=tls or ca is not None, tls_ca=ca), SESSION_DEADLINE)
-    except ConfigurationError as error:
-        _stop(str(error))
+    with explaining("schema"):
+        return make_engine(database, database_settings(tls_ca, tls=tls), SESSION_DEADLINE)
 
 
-# ------------------------------------------------------------------ running
 def _run(engine: AsyncEngine, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
     async def main() -> T:
         try:
@@ -233,41 +194,4 @@ def _run(engine: AsyncEngine, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
         finally:
             await engine.dispose()
 
-    try:
-        return asyncio.run(main())
-    except SchemaError as error:
-        _stop(*error.problems, code=DIFFERENT)
-    except InboxError as error:
-        _stop(str(error))
-    except (DBAPIError, OSError, TimeoutError) as error:
-        _stop(_explained(error, engine.url))
-
-
-_REASONS: Final = {
-    1044: "this user has no right on the database. Fix: GRANT it, or use another user.",
-    1045: "user or password was refused. Fix: correct them in the URL.",
-    1049: "the database does not exist. Fix: CREATE DATABASE, or correct the name at the end of the URL.",
-    1142: "this user lacks a right. Fix: GRANT CREATE, CREATE VIEW, SELECT, INSERT on the database; or use --no-view.",
-    1227: "this user lacks a right. Fix: use a user that may do this.",
-    1290: "the server is read-only. Fix: use the URL of the primary.",
-    1836: "the server is read-only. Fix: use the URL of the primary.",
-    2003: "the server cannot be reached. Fix: correct host and port in the URL, or start the server.",
-    2006: "the connection was lost. Fix: run this again.",
-    2013: "the connection was lost. Fix: run this again.",
-    3159: "the server insists on TLS. Fix: --tls, and --tls-ca FILE where its authority is your own.",
-}
-
-
-def _explained(error: Exception, url: URL) -> str:
-    """Which server and what to do; the server's own text is left out, for it may quote what is secret."""
-    where = f"{url.host or 'localhost'}:{url.port or 3306}/{url.database or ''}"
-    arguments = getattr(getattr(error, "orig", None), "args", ())
-    code = arguments[0] if arguments and isinstance(arguments[0], int) else None
-    reason = _REASONS.get(code or 0, "the database refused. Look its error number up, and in its log.")
-    return f"{where}: {reason}" + (f" (error {code})" if code else f" ({type(error).__name__})")
-
-
-def _stop(*lines: str, code: int = UNUSABLE) -> NoReturn:
-    for line in lines:
-        typer.echo(f"inbox schema: {line}", err=True)
-    raise typer.Exit(code)
+    return run("schema", main, url=engine.url, schema_code=DIFFERENT)

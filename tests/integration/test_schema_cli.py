@@ -5,7 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from inbox.cli.schema import DIFFERENT, OK, UNUSABLE, app
+from inbox.cli.options import OK, UNUSABLE
+from inbox.cli.schema import DIFFERENT, app
 from tests.pairs import Pair
 from tests.services.probe import connect_database
 from tests.unit.test_cli_schema import Ended

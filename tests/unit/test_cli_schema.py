@@ -6,7 +6,8 @@ from typing import Protocol
 
 import pytest
 
-from inbox.cli.schema import DIFFERENT, OK, UNUSABLE, _explained, app
+from inbox.cli.options import OK, UNUSABLE, explained
+from inbox.cli.schema import DIFFERENT, app
 from inbox.schema_files import schema_files
 from inbox.tables import TableNames
 
@@ -112,10 +113,10 @@ def test_what_the_server_says_is_left_out_of_the_message() -> None:
 
     url = make_url(f"mysql+aiomysql://u:{SECRET}@db/shop?ssl_key={SECRET}")
     error = OperationalError("SELECT 1", {}, Exception(4242, f"remote {SECRET}"))
-    assert _explained(error, url) == (
+    assert explained(error, url) == (
         "db:3306/shop: the database refused. Look its error number up, and in its log. (error 4242)"
     )
-    assert SECRET not in _explained(OSError(SECRET), url)
+    assert SECRET not in explained(OSError(SECRET), url)
 
 
 @pytest.mark.parametrize("command", [[], ["print"], ["apply"], ["check"]])
