@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sqlalchemy import Column, Index, MetaData, PrimaryKeyConstraint, Table, event, text
 from sqlalchemy.dialects.mysql import BINARY, DATETIME, INTEGER, LONGBLOB, TINYINT, VARBINARY, VARCHAR
 
+from inbox.core.quarantine import EVENT_TYPE_OCTETS, QuarantineState
 from inbox.core.records import CONSUMER_NAME_OCTETS, EVENT_ID_OCTETS
 from inbox.errors import ConfigurationError
 
@@ -78,14 +78,6 @@ _OPTIONS: Final[dict[str, Any]] = {
         ("row_format", "DYNAMIC"),
     )
 }
-
-
-class QuarantineState(StrEnum):
-    """Values of the column `inbox_quarantine.state`."""
-
-    OPEN = "open"
-    REPLAYED = "replayed"
-    DISCARDED = "discarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +277,7 @@ def _quarantine(metadata: MetaData, name: str, database: str | None) -> Table:
         Column("consumer_name", VARBINARY(CONSUMER_NAME_OCTETS), nullable=False),
         Column("digest", BINARY(_DIGEST_OCTETS), nullable=False),
         Column("event_id", VARBINARY(EVENT_ID_OCTETS), nullable=True),
-        Column("event_type", VARBINARY(255), nullable=True),
+        Column("event_type", VARBINARY(EVENT_TYPE_OCTETS), nullable=True),
         Column("source", VARBINARY(1024), nullable=True),
         Column("record_key", VARBINARY(EVENT_ID_OCTETS), nullable=True),
         Column("reason", VARCHAR(64), nullable=False),
