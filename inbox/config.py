@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from inbox.core.policy import LONGEST_WAIT, RetryPolicy, RetryRule
 from inbox.core.records import CONSUMER_NAME_OCTETS, DEFAULT_FINGERPRINT, FingerprintPart, Identity
+from inbox.core.retention import why_too_short
 from inbox.errors import ConfigurationError
 
 #: What becomes of an event whose type has no handler.
@@ -76,6 +77,11 @@ class ConsumerSettings:
             written, no handler runs, and it is counted as ignored; `fail`, for whole types: the worker does not start.
         identity: what makes an event the same event: its `id`, or `source+id`.
         fingerprint: what may not change under one identity; None compares nothing.
+        retention: seconds for which this consumer's rows are kept: of processed events, attempts, decided quarantine.
+            The worker deletes what is older; None leaves that to `inbox prune`. An event that comes again later is a
+            new one, so it must be at least `retry.horizon(deadline)`, and should be longer than any queue, outbox or
+            backup can bring an event back.
+        retention_interval: seconds between two clean-ups of one worker.
     """
 
     concurrency: int = 8
@@ -87,6 +93,8 @@ class ConsumerSettings:
     unknown_types: Mapping[str, Unknown] = field(default_factory=dict)
     identity: Identity = "id"
     fingerprint: tuple[FingerprintPart, ...] | None = DEFAULT_FINGERPRINT
+    retention: float | None = None
+    retention_interval: float = 3600.0
 
     def __post_init__(self) -> None:
         _require_whole(self, "concurrency", *(() if self.prefetch is None else ("prefetch",)))
@@ -101,11 +109,23 @@ class ConsumerSettings:
         require(self.identity in ("id", "source+id"), "identity must be 'id' or 'source+id'")
         unknown = set(self.fingerprint or ()) - {"source", "type", "subject", "data"}
         require(not unknown, f"fingerprint may cover source, type, subject and data, not {sorted(unknown)}")
+        _require_seconds(self, "retention_interval")
+        if self.retention is not None:
+            _require_seconds(self, "retention")
+            _check_retention(self.retention, self.retry.horizon(self.deadline))
 
     @property
     def effective_prefetch(self) -> int:
         """The prefetch that is used."""
         return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, _MOST_PREFETCH)
+
+
+def _check_retention(window: float, horizon: float) -> None:
+    problem = why_too_short(window, horizon)
+    require(
+        problem is None,
+        f"retention={problem}: raise it, or lower retry.delays, retry.max_attempts, retry.max_releases or deadline",
+    )
 
 
 def _check_retry(policy: RetryPolicy) -> None:
