@@ -12,7 +12,7 @@ from inbox.core.delivery import Origin
 from inbox.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from inbox.core.delivery import Delivery
 
@@ -272,6 +272,26 @@ class ReplayReport:
     def is_complete(self) -> bool:
         """Whether everything that was selected is out of the quarantine."""
         return not (self.quarantined_again or self.kept)
+
+
+def portions(entries: Iterable[QuarantineEntry], most: int, octets: int) -> Iterator[list[QuarantineEntry]]:
+    """`entries` in order, in parts small enough to be held in memory whole.
+
+    Args:
+        entries: what is to be read whole.
+        most: entries of one part.
+        octets: of one part, unless a single entry has more.
+    """
+    part: list[QuarantineEntry] = []
+    size = 0
+    for entry in entries:
+        if part and (len(part) >= most or size + entry.total_bytes > octets):
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += entry.total_bytes
+    if part:
+        yield part
 
 
 # ------------------------------------------------------------------ the history as text

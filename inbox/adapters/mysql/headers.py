@@ -68,10 +68,14 @@ def load_headers(stored: bytes) -> dict[str, object]:
     Raises:
         ValueError: it was not written by `dump_headers`.
     """
-    members = json.loads(stored)
-    if not isinstance(members, dict):
-        raise ValueError("stored headers are no object")  # noqa: TRY004 - a value from the database, not an argument
-    return {name: _load(value) for name, value in members.items()}
+    try:
+        members = json.loads(stored)
+        if not isinstance(members, dict):
+            raise ValueError("stored headers are no object")  # noqa: TRY004 - a value from the database, not an argument
+        return {name: _load(value) for name, value in members.items()}
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
+        # An import reads what anyone may have written.
+        raise ValueError("stored headers were not written by this framework") from error
 
 
 def _dump(value: object) -> object:

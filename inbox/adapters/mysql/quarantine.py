@@ -11,27 +11,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from inbox.adapters.mysql.headers import dump_headers
+from inbox.adapters.mysql.headers import dump_headers, load_headers
 from inbox.adapters.mysql.side import Answer, Statement
-from inbox.core.delivery import digest, is_bookkeeping
+from inbox.core.delivery import ATTEMPT_KEY, COPY_HEADERS, Delivery, Origin, digest, is_bookkeeping
 from inbox.core.event import Event
+from inbox.core.quarantine import EVENT_TYPE_OCTETS, cut_octets
 from inbox.core.records import EVENT_ID_OCTETS
-from inbox.errors import QuarantineFull, StoreError
+from inbox.errors import QuarantineFull, StoreError, Undecodable
 from inbox.tables import qualified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from inbox.adapters.mysql.side import Side
-    from inbox.core.delivery import Delivery
     from inbox.core.event import CloudEvent
     from inbox.tables import InboxTables
 
-__all__ = ["Bounds", "QuarantineBook", "QuarantineSql", "delivery_digest", "stored_headers"]
+__all__ = ["Bounds", "QuarantineBook", "QuarantineSql", "delivery_digest", "stored_delivery", "stored_headers"]
 
 #: Octets and characters that the columns hold (`inbox.tables`); what is cut there is whole in `headers`.
-_TYPE_OCTETS: Final = 255
-_SOURCE_OCTETS: Final = 1024
+SOURCE_OCTETS: Final = 1024
 _SHORTSTR_OCTETS: Final = 255
 _REASON_LENGTH: Final = 64
 _DETAIL_LENGTH: Final = 1024
@@ -40,12 +39,15 @@ _STATEMENT_OCTETS: Final = 16_384
 
 _STORE: Final = """\
 INSERT INTO {quarantine}
-  (consumer_name, digest, event_id, event_type, source, reason, detail,
-   origin_exchange, origin_routing_key, queue, headers, body, body_bytes, total_bytes, attempts)
+  (consumer_name, digest, event_id, event_type, source, record_key, reason, detail,
+   origin_exchange, origin_routing_key, queue, headers, body, body_bytes, total_bytes,
+   attempts,
+   history)
 VALUES
-  (%s, %s, %s, %s, %s, %s, %s,
+  (%s, %s, %s, %s, %s, %s, %s, %s,
    %s, %s, %s, %s, %s, %s, %s,
-   COALESCE((SELECT failed + crashed FROM {attempt} WHERE consumer_name = %s AND attempt_key = %s), 0))
+   COALESCE((SELECT failed + crashed FROM {attempt} WHERE consumer_name = %s AND attempt_key = %s), 0),
+   (SELECT history FROM {attempt} WHERE consumer_name = %s AND attempt_key = %s))
 ON DUPLICATE KEY UPDATE
   {seen}"""
 
@@ -59,7 +61,11 @@ times_seen = times_seen + 1,
   last_at = UTC_TIMESTAMP(6),
   reason = %s,
   detail = %s,
+  record_key = COALESCE(%s, record_key),
+  attempts = COALESCE((SELECT failed + crashed FROM {attempt} WHERE consumer_name = %s AND attempt_key = %s), attempts),
+  history = COALESCE((SELECT history FROM {attempt} WHERE consumer_name = %s AND attempt_key = %s), history),
   state_at = IF(state = 'open', state_at, UTC_TIMESTAMP(6)),
+  state_note = IF(state = 'open', state_note, NULL),
   state = 'open'"""
 
 _TALLY: Final = """\
@@ -74,8 +80,9 @@ class QuarantineSql:
     """The statements, for the tables as they are called.
 
     Attributes:
-        store: store a delivery with the attempts its event has cost, or count one that is stored already. One that was
-            replayed or discarded is open again: it is refused once more, and nobody has decided about that.
+        store: store a delivery with the attempts its event has cost, or count one that is stored already: then what
+            the newest run has cost counts. One that was replayed or discarded is open again: it is refused once more,
+            and nobody has decided about that.
         count: only the second half of that, for when there is no room.
         tally: rows and octets of a consumer, and the longest statement that the server takes. Read from an index alone:
             left to choose, both servers read the rows themselves, twenty to forty times as long at 16,000 of them.
@@ -85,24 +92,81 @@ class QuarantineSql:
     def __init__(self, tables: InboxTables) -> None:
         quarantine = qualified(tables.names.quarantine, tables.database)
         attempt = qualified(tables.names.attempt, tables.database)
-        self.store = _STORE.format(quarantine=quarantine, attempt=attempt, seen=_SEEN)
-        self.count = _COUNT.format(quarantine=quarantine, seen=_SEEN)
+        seen = _SEEN.format(attempt=attempt)
+        self.store = _STORE.format(quarantine=quarantine, attempt=attempt, seen=seen)
+        self.count = _COUNT.format(quarantine=quarantine, seen=seen)
         names = [index.name for index in tables.quarantine.indexes if "total_bytes" in index.columns]
         self.tally = _TALLY.format(quarantine=quarantine, hint=f" FORCE INDEX (`{names[0]}`)")
         self.tally_unhinted = _TALLY.format(quarantine=quarantine, hint="")
 
 
 def stored_headers(delivery: Delivery) -> bytes:
-    """All of a delivery but its body, as `inbox.adapters.mysql.headers` writes it."""
-    return dump_headers(
-        {
-            "headers": dict(delivery.headers),
-            "content_type": delivery.content_type,
-            "properties": dict(delivery.properties),
-            "origin": [delivery.origin.exchange, delivery.origin.routing_key],
-            "queue": delivery.queue,
-        }
+    """All of a delivery but its body, as `inbox.adapters.mysql.headers` writes it.
+
+    A copy of ours looks like what it was made of: what the copying added is left out, and so is what a broker counted
+    on the way through a retry queue, which says nothing about the event. A refusal is kept where it cannot be found
+    again in what is stored; that a broker gave the message up is no property of it.
+    """
+    whole: dict[str, object] = {
+        "headers": _own_headers(delivery.headers),
+        "content_type": delivery.content_type,
+        "properties": dict(delivery.properties),
+        "origin": [delivery.origin.exchange, delivery.origin.routing_key],
+        "queue": delivery.queue,
+    }
+    if isinstance(delivery.refusal, Undecodable):
+        whole["refusal"] = [delivery.refusal.code, delivery.refusal.detail]
+    return dump_headers(whole)
+
+
+def _own_headers(headers: Mapping[str, object]) -> dict[str, object]:
+    is_copy = ATTEMPT_KEY in headers
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in COPY_HEADERS and not (is_copy and is_bookkeeping(name))
+    }
+
+
+def stored_delivery(headers: bytes, body: bytes) -> Delivery:
+    """The delivery that `stored_headers` wrote, for a replay.
+
+    Raises:
+        ValueError: these are no headers of its writing.
+    """
+    whole = load_headers(headers)
+    own, properties, origin, refusal = (whole.get(name) for name in ("headers", "properties", "origin", "refusal"))
+    content_type, queue = whole.get("content_type"), whole.get("queue")
+    if not (
+        isinstance(own, dict)
+        and isinstance(properties, dict)
+        and (content_type is None or isinstance(content_type, str))
+        and isinstance(queue, str)
+    ):
+        raise ValueError("stored headers lack something of a delivery")
+    return Delivery(
+        body=body,
+        headers=own,
+        content_type=content_type,
+        properties=properties,
+        origin=Origin(*_two_texts(origin)),
+        queue=queue,
+        pristine=False,
+        is_replay=True,
+        refusal=None if refusal is None else _refusal(*_two_texts(refusal)),
     )
+
+
+def _two_texts(value: object) -> tuple[str, str]:
+    match value:
+        case [str() as one, str() as other]:
+            return one, other
+        case _:
+            raise ValueError("stored headers lack something of a delivery")
+
+
+def _refusal(code: str, detail: str) -> Undecodable:
+    return Undecodable(detail, code=code)
 
 
 def delivery_digest(consumer: bytes, delivery: Delivery) -> bytes:
@@ -166,41 +230,52 @@ class QuarantineBook:
         words = (_text(reason, _REASON_LENGTH), _text(detail, _DETAIL_LENGTH))
         headers = stored_headers(delivery)
         size = len(delivery.body) + len(headers)
-        full = await self._why_full(size)
+        record_key = event.record.key if isinstance(event, Event) else None
+        # What was never verified has no attempts of its own.
+        attempt = (self._consumer, record_key or b"") * 2
+        seen = (*words, record_key, *attempt)
+        full = await self.why_full(size)
         if full is None:
-            row = self._row(delivery, event, headers, (mark, *words))
-            answer = await self._side.run(Statement(self._sql.store, (*row, *words)))
+            row = self._row(delivery, (*described(event), record_key, *words), (mark, headers))
+            answer = await self._side.run(Statement(self._sql.store, (*row, *attempt, *seen)))
             # The server counts 1 for a new row and 2 for one that it updated (MySQL manual, "INSERT ... ON DUPLICATE
             # KEY UPDATE"); times_seen always changes, so CLIENT_FOUND_ROWS makes no difference here.
             if answer.affected == 1:
-                self._tally.add(size)
+                self.added(size)
             return
-        answer = await self._side.run(Statement(self._sql.count, (*words, self._consumer, mark)))
+        answer = await self._side.run(Statement(self._sql.count, (*seen, self._consumer, mark)))
         if not answer.affected:
             raise QuarantineFull(full)
 
     def _row(
-        self, delivery: Delivery, event: Event | CloudEvent | None, headers: bytes, decided: tuple[bytes, str, str]
+        self, delivery: Delivery, known: tuple[bytes | str | None, ...], made: tuple[bytes, bytes]
     ) -> tuple[bytes | str | int | None, ...]:
-        mark, *words = decided
+        mark, headers = made
         size = len(delivery.body)
-        where = (delivery.origin.exchange, delivery.origin.routing_key, delivery.queue)
         return (
-            *(self._consumer, mark, *_described(event), *words),
-            *(_octets(text)[:_SHORTSTR_OCTETS] for text in where),
+            *(self._consumer, mark, *known),
+            *places(delivery),
             *(headers, delivery.body, size, size + len(headers)),
-            *(self._consumer, _key(event)),
         )
 
-    async def _why_full(self, size: int) -> str | None:
-        """Why a new row has no room; None where it has."""
+    def added(self, size: int) -> None:
+        """Count a row of so many octets that was stored."""
+        self._tally.add(size)
+
+    async def why_full(self, size: int) -> str | None:
+        """Why a new row of so many octets has no room; None where it has.
+
+        Raises:
+            Contended, StoreUnavailable: what is stored could not be counted.
+        """
         if self._tally.is_due(size):
             rows, octets, self._max_packet = map(int, (await self._counted()).rows[0])
             self._tally.reset(rows, octets)
         if not self._tally.has_room(size):
             return (
-                f"the quarantine is full ({self._bounds.rows} rows or {self._bounds.octets} octets): clear its table "
-                "of what is decided, or raise DatabaseSettings(quarantine_rows=…, quarantine_bytes=…)"
+                f"the quarantine is full ({self._bounds.rows} rows or {self._bounds.octets} octets): decide what is "
+                "open with `inbox quarantine`, delete what is decided with `inbox prune`, or raise "
+                "DatabaseSettings(quarantine_rows=…, quarantine_bytes=…)"
             )
         if 2 * size + _STATEMENT_OCTETS > self._max_packet:
             return "a delivery to quarantine is larger than the server's max_allowed_packet: raise that"
@@ -252,21 +327,26 @@ class _Tally:
         return rows < self._bounds.rows and octets + size <= self._bounds.octets
 
 
-def _described(event: Event | CloudEvent | None) -> tuple[bytes | None, bytes | None, bytes | None]:
+def described(event: Event | CloudEvent | None) -> tuple[bytes | None, bytes | None, bytes | None]:
     """Id, type and source for listing; an id that does not fit is left out, for a cut one would be another's."""
     if event is None:
         return None, None, None
     id_ = _octets(event.id)
     return (
         id_ if len(id_) <= EVENT_ID_OCTETS else None,
-        _octets(event.type)[:_TYPE_OCTETS],
-        _octets(event.source)[:_SOURCE_OCTETS],
+        cut_octets(event.type, EVENT_TYPE_OCTETS),
+        cut_octets(event.source, SOURCE_OCTETS),
     )
 
 
-def _key(event: Event | CloudEvent | None) -> bytes:
-    """The key its attempts are counted under; what was never verified has none."""
-    return event.record.key if isinstance(event, Event) else b""
+def places(delivery: Delivery) -> tuple[bytes, bytes, bytes]:
+    """Exchange, routing key and queue, as far as their columns hold them."""
+    exchange, routing_key = delivery.origin.exchange, delivery.origin.routing_key
+    return (
+        cut_octets(exchange, _SHORTSTR_OCTETS),
+        cut_octets(routing_key, _SHORTSTR_OCTETS),
+        cut_octets(delivery.queue, _SHORTSTR_OCTETS),
+    )
 
 
 def _octets(text: str) -> bytes:
