@@ -4,6 +4,7 @@
 """
 
 from inbox.adapters.rabbitmq.delivery import delivery_from
+from inbox.adapters.rabbitmq.depths import QueueDepth
 from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.adapters.rabbitmq.settings import Binding, RabbitMQSettings, TlsSettings
 from inbox.adapters.rabbitmq.transport import RabbitMQ
@@ -11,6 +12,7 @@ from inbox.adapters.rabbitmq.transport import RabbitMQ
 __all__ = [
     "Binding",
     "Publisher",
+    "QueueDepth",
     "RabbitMQ",
     "RabbitMQSettings",
     "TlsSettings",

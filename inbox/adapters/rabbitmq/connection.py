@@ -96,3 +96,13 @@ async def hang_up(connection: AbstractConnection) -> None:
     await connection.close()
     for _ in range(_TURNS_AFTER_CLOSE):
         await asyncio.sleep(0)
+
+
+async def leave(connection: AbstractConnection, patience: float) -> None:
+    """As `hang_up`, in an orderly way if that ends in `patience` seconds. Raises nothing of the client library's."""
+    goodbye = asyncio.ensure_future(hang_up(connection))
+    try:
+        await asyncio.wait([goodbye], timeout=patience)
+    finally:
+        goodbye.cancel()
+    await asyncio.gather(goodbye, return_exceptions=True)

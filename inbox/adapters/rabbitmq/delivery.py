@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inbox.adapters.rabbitmq.copies import MESSAGE_ID, header_text, is_copy, noted_origin, original_headers, seconds_in
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
-from inbox.core.delivery import ATTEMPT_KEY, ORIGIN_EXCHANGE, ORIGIN_ROUTING_KEY, Delivery, Origin
+from inbox.core.delivery import ATTEMPT_KEY, WAIT_LEFT, WAITED, Delivery, Origin
 from inbox.errors import Refused, Undecodable
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def read(message: DeliveredMessage, *, queue: str, is_dead_letter: bool, receipt
     """A delivery made of a message as the client library's channel hands it over.
 
     Args:
-        message: frames of one delivery, put together. Its headers are passed on as they were typed.
+        message: frames of one delivery, put together. Its headers are passed on as they were typed; those of a copy
+            that we published as the producer typed them, without ours and without the broker's counters.
         queue: the queue consumed.
         is_dead_letter: the queue holds what the broker gave up; the delivery is then refused.
         receipt: what settles it.
@@ -96,17 +98,27 @@ def _delivery(
     receipt: object = None,
 ) -> Delivery:
     refusal = _refusal(headers, route, properties) or (_dead_letter(headers) if is_dead_letter else None)
+    copy = is_copy(headers)
     return Delivery(
         body=body,
-        headers=headers,
+        headers=original_headers(headers) if copy else headers,
         content_type=content_type,
-        properties=properties,
+        properties=_of_original(properties, headers) if copy else properties,
         origin=origin_of(headers, *route),
         queue=queue,
         pristine=not is_redelivered and is_pristine(headers),
+        waited=seconds_in(headers, WAITED) if copy else 0.0,
+        wait_left=seconds_in(headers, WAIT_LEFT) if copy else 0.0,
         refusal=refusal,
         receipt=receipt,
     )
+
+
+def _of_original(properties: dict[str, object], headers: Mapping[str, Any]) -> dict[str, object]:
+    """A copy has a message id of its own; the producer's, if there was one, is among its headers."""
+    given = header_text(headers.get(MESSAGE_ID))
+    kept = {name: value for name, value in properties.items() if name != "message_id"}
+    return kept if given is None else kept | {"message_id": given}
 
 
 def _refusal(headers: Mapping[str, Any], route: tuple[str, str], properties: dict[str, object]) -> Undecodable | None:
@@ -125,7 +137,7 @@ def _refusal(headers: Mapping[str, Any], route: tuple[str, str], properties: dic
 
 
 def _dead_letter(headers: Mapping[str, Any]) -> Refused:
-    reason = next((_text(death.get("reason")) for death in _deaths(headers)), None)
+    reason = next((header_text(death.get("reason")) for death in _deaths(headers)), None)
     known = reason if reason in REASONS else "unknown"
     return Refused(f"the broker gave the message up, reason {known}", code="dead-lettered")
 
@@ -152,10 +164,10 @@ def origin_of(headers: Mapping[str, Any], exchange: str, routing_key: str) -> Or
         exchange: of this delivery.
         routing_key: of this delivery.
     """
-    ours = _text(headers.get(ORIGIN_EXCHANGE)), _text(headers.get(ORIGIN_ROUTING_KEY))
-    if ours[0] is not None and ours[1] is not None:
-        return Origin(ours[0], ours[1])
-    first = _text(headers.get("x-first-death-exchange"))
+    ours = noted_origin(headers)
+    if ours is not None:
+        return ours
+    first = header_text(headers.get("x-first-death-exchange"))
     if first is None:
         return Origin(exchange, routing_key)
     return Origin(first, _first_death_routing_key(headers) or routing_key)
@@ -163,29 +175,17 @@ def origin_of(headers: Mapping[str, Any], exchange: str, routing_key: str) -> Or
 
 def _first_death_routing_key(headers: Mapping[str, Any]) -> str | None:
     """`x-death` is newest first, so its first entry is the wrong one after a second hop."""
-    wanted = _text(headers.get("x-first-death-queue")), _text(headers.get("x-first-death-reason"))
+    wanted = header_text(headers.get("x-first-death-queue")), header_text(headers.get("x-first-death-reason"))
     for death in _deaths(headers):
-        if (_text(death.get("queue")), _text(death.get("reason"))) == wanted:
+        if (header_text(death.get("queue")), header_text(death.get("reason"))) == wanted:
             keys = death.get("routing-keys")
-            return _text(keys[0]) if isinstance(keys, list) and keys else None
+            return header_text(keys[0]) if isinstance(keys, list) and keys else None
     return None
 
 
 def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
     deaths = headers.get("x-death")
     return [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
-
-
-def _text(value: object) -> str | None:
-    """Text of a header, or None: never `str()` of a byte array, which is its `repr`."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes | bytearray | memoryview):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return None
-    return None
 
 
 def _present(source: object, type_name: str) -> dict[str, object]:

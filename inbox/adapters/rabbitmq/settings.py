@@ -86,6 +86,9 @@ class RabbitMQSettings:
             which needs no binding. Declared as a durable direct exchange when named and `declare`.
         dead_letter_queue: queue of dead letters, consumed too, into quarantine. None is
             `<queue>.dead` when `declare`, and otherwise none is consumed.
+        retry_queues: keep copies of events that wait for their next attempt in queues beside the consumed one,
+            `<queue>.retry.<time>`, one for each delay: declared with `declare`, and otherwise checked. None is as
+            `declare`. False makes no copies: such deliveries are held in hand, for a while.
         dead_letters_by_policy: you vouch that a policy gives the queue a dead-letter exchange. The
             broker shows the arguments of a queue over AMQP, but never its policies.
         tls: certificates; setting it asks for TLS as an `amqps://` address does.
@@ -108,6 +111,7 @@ class RabbitMQSettings:
     queue_type: QueueKind = "quorum"
     dead_letter_exchange: str = ""
     dead_letter_queue: str | None = None
+    retry_queues: bool | None = None
     dead_letters_by_policy: bool = False
     tls: TlsSettings | None = None
     heartbeat: int = 10
@@ -140,6 +144,11 @@ class RabbitMQSettings:
         require(0 <= self.ack_linger <= 1, "ack_linger must be between 0 and 1 second")
         _require_short("dead_letter_exchange", self.dead_letter_exchange)
         _require_short("dead_letter_queue", self.dead_letter_queue or "")
+
+    @property
+    def has_retry_queues(self) -> bool:
+        """Whether copies are kept."""
+        return self.declare if self.retry_queues is None else self.retry_queues
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -196,8 +205,12 @@ def parse_address(url: str, tls: TlsSettings | None = None) -> Address:
     )
 
 
-def check_queue_name(name: str) -> str:
+def check_queue_name(name: str, *, spare: int = len(".dead")) -> str:
     """The queue's name, if the broker takes it.
+
+    Args:
+        name: of the queue.
+        spare: octets that the names of other queues add to it.
 
     Raises:
         ConfigurationError: empty (the broker would invent a name and lose it), too long, or with
@@ -205,7 +218,7 @@ def check_queue_name(name: str) -> str:
     """
     require(bool(name), "the queue needs a name: with none the broker makes up a temporary one")
     require(not name.startswith("amq."), "the queue's name must not start with 'amq.', which AMQP keeps for the broker")
-    _require_short("the queue's name", name, spare=len(".dead"))
+    _require_short("the queue's name", name, spare=spare)
     return name
 
 

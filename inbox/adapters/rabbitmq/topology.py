@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from aio_pika.abc import AbstractChannel, AbstractConnection
 
+    from inbox.adapters.rabbitmq.retry_queues import RetryQueue
     from inbox.adapters.rabbitmq.settings import Binding, RabbitMQSettings
 
 #: More than a queue can have: each refusal tells one argument.
@@ -44,11 +45,13 @@ class Topology:
         queue: the queue to consume.
         bindings: its bindings; made only when the settings say `declare`.
         settings: the transport's settings.
+        retry_queues: where copies wait.
     """
 
     queue: str
     bindings: tuple[Binding, ...]
     settings: RabbitMQSettings
+    retry_queues: tuple[RetryQueue, ...] = ()
 
     @property
     def dead_letter_queue(self) -> str | None:
@@ -104,10 +107,12 @@ class Topology:
         assert self.dead_letter_queue is not None  # noqa: S101 - always named when declaring
         if self.settings.dead_letter_exchange:
             await _declare_exchange(connection, self.settings.dead_letter_exchange, "direct")
-        await _declare_queue(connection, self.dead_letter_queue, self.dead_letter_arguments)
+        await declare_queue(connection, self.dead_letter_queue, self.dead_letter_arguments)
         if self.settings.dead_letter_exchange:
             await _bind(connection, self.dead_letter_queue, self.settings.dead_letter_exchange, self.dead_letter_queue)
-        await _declare_queue(connection, self.queue, self.arguments)
+        await declare_queue(connection, self.queue, self.arguments)
+        for retry in self.retry_queues:
+            await declare_queue(connection, retry.name, retry.arguments)
         for binding in self.bindings:
             if binding.declare is not None:
                 await _declare_exchange(connection, binding.exchange, binding.declare)
@@ -117,6 +122,8 @@ class Topology:
         await _check_exists(connection, self.queue)
         if self.dead_letter_queue is not None:
             await _check_exists(connection, self.dead_letter_queue)
+        for retry in self.retry_queues:
+            await _check_retry_queue(connection, retry)
         facts = await facts_of(connection, self.queue)
         if facts is None:
             return
@@ -248,7 +255,13 @@ def _shown(value: Argument) -> str:
     return "not set" if value is None else repr(value)[:80]
 
 
-async def _declare_queue(connection: AbstractConnection, name: str, arguments: dict[str, Any]) -> None:
+async def declare_queue(connection: AbstractConnection, name: str, arguments: dict[str, Any]) -> None:
+    """Declare a durable queue.
+
+    Raises:
+        TopologyError: it exists with other properties, or the user may not declare it.
+        TransportError: the connection was lost, or the queue is locked or its node down.
+    """
     try:
         async with channel_of(connection, f"queue {name!r}") as channel:
             await channel.declare_queue(name, durable=True, arguments=arguments)
@@ -292,6 +305,21 @@ async def _check_exists(connection: AbstractConnection, queue: str) -> None:
             await channel.declare_queue(queue, passive=True)
     except (ChannelAccessRefused, ChannelPreconditionFailed) as error:
         raise _refused(f"look at queue {queue!r}", "configure, write or read") from error
+
+
+async def _check_retry_queue(connection: AbstractConnection, retry: RetryQueue) -> None:
+    in_hand = "set RabbitMQSettings(retry_queues=False), which holds in hand what is to wait"
+    try:
+        await _check_exists(connection, retry.name)
+    except TopologyError as error:
+        raise TopologyError(f"{error}. It keeps what waits for {retry.ttl} ms; or {in_hand}") from error
+    facts = await facts_of(connection, retry.name)
+    lacking = retry.problems(facts) if facts is not None else []
+    if lacking:
+        raise TopologyError(
+            f"queue {retry.name!r} would not bring back, or not in time, what waits in it: {'; '.join(lacking)}. "
+            f"Declare it so, by arguments and not by a policy; or {in_hand}"
+        )
 
 
 async def _check_exchange_exists(connection: AbstractConnection, exchange: str, queue: str) -> None:

@@ -6,13 +6,18 @@ import asyncio
 import logging
 import random
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
 
-from inbox.adapters.rabbitmq.connection import connect
+from inbox.adapters.rabbitmq.connection import apart, connect
 from inbox.adapters.rabbitmq.consumer import Receipt
+from inbox.adapters.rabbitmq.copies import make_copy
+from inbox.adapters.rabbitmq.depths import depths_of
 from inbox.adapters.rabbitmq.generation import Generation
+from inbox.adapters.rabbitmq.publisher import Outlet, Returned
+from inbox.adapters.rabbitmq.retry_queues import LONGEST_SUFFIX, RetryQueue, choose, milliseconds, retry_queues
 from inbox.adapters.rabbitmq.settings import (
     MOST_PREFETCH,
     Address,
@@ -22,15 +27,16 @@ from inbox.adapters.rabbitmq.settings import (
     parse_address,
 )
 from inbox.adapters.rabbitmq.tls import make_context
-from inbox.adapters.rabbitmq.topology import Topology
+from inbox.adapters.rabbitmq.topology import Topology, declare_queue
 from inbox.adapters.rabbitmq.undecodable import install
 from inbox.config import require
-from inbox.errors import ConfigurationError, InboxError, TransportError
+from inbox.errors import ConfigurationError, InboxError, StartupError, TransportError
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Coroutine, Sequence
 
+    from inbox.adapters.rabbitmq.depths import QueueDepth
     from inbox.core.delivery import Delivery
     from inbox.ports import Sink
 
@@ -77,7 +83,8 @@ class RabbitMQ:
         settings: RabbitMQSettings | None = None,
     ) -> None:
         self.settings = settings or RabbitMQSettings()
-        self.topology = Topology(check_queue_name(queue), tuple(bindings), self.settings)
+        spare = max(len(".dead"), LONGEST_SUFFIX if self.settings.has_retry_queues else 0)
+        self.topology = Topology(check_queue_name(queue, spare=spare), tuple(bindings), self.settings)
         require(
             all(isinstance(binding, Binding) for binding in self.topology.bindings),
             "a binding is written Binding('events', 'job.*'): the exchange, and the keys that are wanted",
@@ -95,6 +102,7 @@ class RabbitMQ:
         self._context: ssl.SSLContext | None = None
         self._prefetch = 1
         self._current: Generation | None = None
+        self._outlet: Outlet | None = None
         self._stopping = asyncio.Event()
         self.late_settlements = 0
         self.generation = 0
@@ -119,12 +127,19 @@ class RabbitMQ:
             "broker": f"RabbitMQ at {self._address}{', TLS' if self._address.is_tls else ''}",
             "queue": f"{self.topology.queue} ({how})",
             "dead letters": self.topology.dead_letter_queue or "none consumed",
+            "retries": self._describe_retries(),
         }
+
+    def _describe_retries(self) -> str:
+        if not self.can_delay:
+            return "held in hand, no copies are made"
+        names = ", ".join(retry.name for retry in self.topology.retry_queues) or f"{self.topology.queue}.retry.<time>"
+        return f"{names} ({'declared here' if self.settings.declare else 'as they are, checked'})"
 
     @property
     def can_delay(self) -> bool:
-        """See `inbox.ports.Transport.can_delay`."""
-        return False
+        """Whether it keeps durable copies: where retry queues are set; once it is open, where it was told delays."""
+        return self.settings.has_retry_queues and (self._outlet is None or bool(self.topology.retry_queues))
 
     async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """Connect, and declare or check the topology; consumes nothing yet.
@@ -132,11 +147,11 @@ class RabbitMQ:
         Args:
             prefetch: most deliveries of the queue in hand at once (`basic.qos`, 1 to 65535). One
                 dead letter may be in hand beside them.
-            delays: seconds for which copies are to be kept.
+            delays: seconds for which copies are to be kept: with `settings.retry_queues`, a queue each.
 
         Raises:
-            ConfigurationError: the prefetch is out of range, or the broker refuses the login or the
-                virtual host, or a certificate file cannot be read.
+            ConfigurationError: the prefetch is out of range, or the queue of dead letters is a retry queue, or the
+                broker refuses the login or the virtual host, or a certificate file cannot be read.
             TlsError: TLS is asked for, and none came about or the certificate is not trusted.
             TopologyError: a queue or exchange is missing, differs, or would drop events.
             TransportError: the broker cannot be reached, for longer than `start_patience`.
@@ -145,10 +160,16 @@ class RabbitMQ:
             1 <= prefetch <= MOST_PREFETCH,
             "prefetch must be between 1 and 65535: AMQP counts it in 16 bits, 0 is no limit",
         )
+        self.topology = self._topology_for(delays)
+        require(
+            self.topology.dead_letter_queue not in [retry.name for retry in self.topology.retry_queues],
+            "dead_letter_queue must not be a retry queue: the broker drops what comes back to its queue",
+        )
         install()
         self._prefetch = prefetch
         if self._address.is_tls:
             self._context = make_context(self.settings.tls)
+        self._outlet = Outlet(self._address, self.settings, self._context)
         try:
             await self._retrying(self.settings.start_patience)(self._connect)
         except Stopped:
@@ -181,8 +202,36 @@ class RabbitMQ:
         """Write the settlements that wait, and close. May be called twice, and after a failed `open`."""
         self._stopping.set()
         generation, self._current = self._current, None
-        if generation is not None:
-            await generation.close()
+        try:
+            if generation is not None:
+                await generation.close()
+        finally:
+            if self._outlet is not None:
+                await self._outlet.close()
+
+    async def depths(self, delays: Sequence[float] = ()) -> list[QueueDepth]:
+        """How much waits in each queue, asked over a connection of its own: the transport need not be open.
+
+        Args:
+            delays: seconds, as for `open`, whose retry queues are asked for; those of an open transport are anyway.
+
+        Returns:
+            The consumed queue, then that of dead letters, then the retry queues, the shortest wait first. What is not
+            there has no `ready`.
+
+        Raises:
+            ConfigurationError: the broker refuses the login or the virtual host, or a certificate cannot be read.
+            TlsError: TLS is asked for, and none came about or the certificate is not trusted.
+            TopologyError: the user may not look at a queue.
+            TransportError: the broker cannot be reached or does not answer, or a queue is locked or its node down.
+        """
+        context = make_context(self.settings.tls) if self._address.is_tls else None
+        topology = self._topology_for(delays) if delays else self.topology
+        return await depths_of(topology, self._address, self.settings, context)
+
+    def _topology_for(self, delays: Sequence[float]) -> Topology:
+        wanted = retry_queues(self.topology.queue, delays) if self.settings.has_retry_queues else ()
+        return replace(self.topology, retry_queues=wanted)
 
     async def acknowledge(self, delivery: Delivery) -> bool:
         """Settle for good; ends at once.
@@ -201,8 +250,45 @@ class RabbitMQ:
         return receipt.settler.release(receipt.tag)
 
     async def delay(self, delivery: Delivery, seconds: float, key: bytes) -> None:
-        """See `inbox.ports.Transport.delay`."""
-        raise TransportError("this transport keeps no copies")
+        """Publish a copy into the retry queue for `seconds`, and wait until the broker has it there for good.
+
+        It goes over a connection of its own. A wait between two steps is rounded up; one that is longer than the
+        longest comes back after that, with `wait_left`.
+
+        Args:
+            delivery: what is to come again; it is not settled.
+            seconds: how long it is to wait at least.
+            key: what its attempts are counted under.
+
+        Raises:
+            TransportError: the copy is not known to be kept: the broker is not there or in alarm, the queue is gone
+                or full, or the delivery cannot be copied exactly.
+        """
+        if self._outlet is None or not self.topology.retry_queues:
+            raise TransportError("this transport keeps no copies")
+        retry, left = choose(self.topology.retry_queues, milliseconds(seconds))
+        try:
+            await self._publish_copy(self._outlet, retry, delivery, key, left)
+        except Returned:
+            if not self.settings.declare:
+                raise
+            log.warning("retry queue %r is gone; declaring it again", retry.name)
+            await self._declare_again(self._outlet, retry)
+            await self._publish_copy(self._outlet, retry, delivery, key, left)
+
+    async def _publish_copy(self, outlet: Outlet, retry: RetryQueue, delivery: Delivery, key: bytes, left: int) -> None:
+        copy = make_copy(delivery, key, waited=retry.ttl, left=left)
+        await outlet.publish(delivery.body, exchange="", routing_key=retry.name, properties=copy)
+
+    async def _declare_again(self, outlet: Outlet, retry: RetryQueue) -> None:
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout):
+                link = await outlet.link()
+                await apart(declare_queue(link.connection, retry.name, retry.arguments))
+        except TimeoutError as error:
+            raise TransportError(f"the broker did not answer about queue {retry.name!r}") from error
+        except StartupError as error:
+            raise TransportError(str(error)) from error
 
     def _retrying(self, patience: float | None) -> AsyncRetrying:
         return AsyncRetrying(
