@@ -200,6 +200,7 @@ class Inbox:
             verifier=self._verifier,
             settings=self.settings,
             probes=self._probes,
+            counts=self.telemetry.counts,
         )
         return self._consumer
 

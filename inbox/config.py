@@ -71,6 +71,7 @@ class ConsumerSettings:
         deadline: seconds one unit may take, handler included.
         cancel_patience: seconds a cancelled handler gets to come back before it is reported as stuck.
         shutdown_patience: seconds a stopping worker gives its running units.
+        report_interval: seconds between two reports of the worker, which `inbox status` shows; None makes none.
         retry: what happens to events that fail.
         unknown_types: what becomes of event types that have no handler, by the type or a prefix that ends in `*`;
             the longest that fits holds. `quarantine`, which is also for what is not named; `ignore`: the inbox row is
@@ -89,6 +90,7 @@ class ConsumerSettings:
     deadline: float = 30.0
     cancel_patience: float = 5.0
     shutdown_patience: float = 30.0
+    report_interval: float | None = 10.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     unknown_types: Mapping[str, Unknown] = field(default_factory=dict)
     identity: Identity = "id"
@@ -104,6 +106,8 @@ class ConsumerSettings:
             f"prefetch must be at least the concurrency and at most {_MOST_PREFETCH}",
         )
         _require_seconds(self, "deadline", "cancel_patience", "shutdown_patience")
+        if self.report_interval is not None:
+            _require_seconds(self, "report_interval")
         _check_retry(self.retry)
         _check_unknown_types(self.unknown_types)
         require(self.identity in ("id", "source+id"), "identity must be 'id' or 'source+id'")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from inbox.core.delivery import Delivery
     from inbox.core.disposition import Failure
     from inbox.core.event import CloudEvent, Event
+    from inbox.core.figures import Figures, WorkerReport
     from inbox.core.handler import Handler
     from inbox.core.lifecycle import Command, Outcome
     from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
@@ -202,6 +203,34 @@ class Store(Protocol):
         Raises:
             QuarantineFull: the bound in rows or bytes is reached; nothing was stored.
             Contended, StoreUnavailable: nothing was stored.
+        """
+        ...
+
+    async def report(self, report: WorkerReport) -> None:
+        """Keep what a worker says of itself, in place of what it said before; old reports of others may give way.
+
+        Raises:
+            Contended, StoreUnavailable: it was not kept.
+        """
+        ...
+
+    async def figures(self, consumer: str | None = None, *, exact: bool = False) -> Figures:
+        """How a consumer does. Reads only, beside the units, and never waits for one.
+
+        Args:
+            consumer: whose figures, in the same tables; None is the store's own.
+            exact: count every row, which takes as long as there are rows.
+
+        Raises:
+            Contended, StoreUnavailable: nothing could be read, or not in time.
+        """
+        ...
+
+    async def consumers(self) -> list[str]:
+        """Names of all consumers that have rows in the same tables, sorted.
+
+        Raises:
+            Contended, StoreUnavailable: they could not be read.
         """
         ...
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from inbox.errors import TransportError
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.processor import Processor
+from inbox.runtime.reporting import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from inbox.config import ConsumerSettings
     from inbox.ports import Probe, Store, Transport, Verifier
@@ -39,6 +40,7 @@ class Consumer:
     Args:
         name: the consumer's name.
         store, transport, registry, verifier, settings, probes: see `Processor`.
+        counts: ends of deliveries so far, for the reports of this worker.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Consumer:
         verifier: Verifier | None,
         settings: ConsumerSettings,
         probes: Sequence[Probe] = (),
+        counts: Mapping[str, int] | None = None,
     ) -> None:
         self._name = name
         self._store = store
@@ -64,6 +67,7 @@ class Consumer:
             spread=lambda waited: retry.spread(waited, random.random()),  # noqa: S311 - no secret
         )
         self._stopping = asyncio.Event()
+        self._reporter = Reporter(store, self._intake, settings.report_interval, {} if counts is None else counts)
         self._processor = Processor(
             name,
             store=store,
@@ -121,6 +125,7 @@ class Consumer:
         lanes = [asyncio.create_task(self._lane(), name=f"lane {n}") for n in range(self._settings.concurrency)]
         source = asyncio.create_task(self._transport.run(self._intake.take), name="transport")
         stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
+        reports = asyncio.create_task(self._reporter.run(), name="reports")
         try:
             if started is not None:
                 started()
@@ -129,8 +134,8 @@ class Consumer:
             try:
                 await self._drain(lanes)
             finally:
-                await _cancel({source, stopping})
-                await self._close()
+                await _cancel({source, stopping, reports})
+                await self._end()
         _raise_errors(source)
 
     @property
@@ -164,6 +169,12 @@ class Consumer:
         if self.running_handlers:
             raise StopTimeout(self.running_handlers)
         _raise_errors(*lanes)
+
+    async def _end(self) -> None:
+        try:
+            await self._reporter.end()
+        finally:
+            await self._close()
 
     async def _close(self) -> None:
         try:

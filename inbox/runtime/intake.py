@@ -40,6 +40,8 @@ class LocalIntake:
         self._pauses: set[str] = set()
         self._open = asyncio.Event()
         self._open.set()
+        #: Set whenever it pauses or resumes; cleared by who waits for that.
+        self.changed = asyncio.Event()
         self._store_wait: asyncio.Task[None] | None = None
         self.stopping = asyncio.Event()
 
@@ -47,6 +49,11 @@ class LocalIntake:
     def is_paused(self) -> bool:
         """Whether no delivery is started at present."""
         return bool(self._pauses)
+
+    @property
+    def why_paused(self) -> str | None:
+        """Why no delivery is started at present; None where they are."""
+        return "; ".join(sorted(self._pauses)) or None
 
     def take(self, delivery: Delivery) -> None:
         """Take one from the transport."""
@@ -153,18 +160,18 @@ class LocalIntake:
     async def _await_store(self) -> None:
         why = "the database does not take writes"
         self._close(why)
-        try:
-            await self._store.wait_writable()
-        finally:
-            self._reopen(why)
+        await self._store.wait_writable()
+        self._reopen(why)  # not where its patience ended: the worker ends, and begins nothing more
 
     def _close(self, why: str) -> None:
         log.warning("intake paused: %s", why)
         self._pauses.add(why)
         self._open.clear()
+        self.changed.set()
 
     def _reopen(self, why: str) -> None:
         self._pauses.discard(why)
         if not self._pauses and not self.stopping.is_set():
             self._open.set()
+            self.changed.set()
             log.warning("intake resumed")

@@ -16,12 +16,14 @@ from inbox.adapters.mysql import schema
 from inbox.adapters.mysql.attempts import AttemptBook, AttemptSql
 from inbox.adapters.mysql.classify import translated
 from inbox.adapters.mysql.engine import Lane, ServerSession, kill_session, make_engine, open_lane, prove_guard
+from inbox.adapters.mysql.figures import Ledger
 from inbox.adapters.mysql.lanes import LanePool
 from inbox.adapters.mysql.quarantine import Bounds, QuarantineBook, QuarantineSql
 from inbox.adapters.mysql.resolve import Resolver
 from inbox.adapters.mysql.side import AdHoc, Answer, Side, Statement
 from inbox.adapters.mysql.statements import UnitStatements
 from inbox.adapters.mysql.unit import Unit
+from inbox.adapters.mysql.workers import WorkerBook, WorkerSql
 from inbox.adapters.mysql.writable import WriteGate
 from inbox.config import DatabaseSettings, check_consumer_name
 from inbox.errors import ConfigurationError, StartupError, StoreError, StoreUnavailable
@@ -30,6 +32,7 @@ from inbox.tables import InboxTables, TableNames, define_tables, qualified
 if TYPE_CHECKING:
     from inbox.core.delivery import Delivery
     from inbox.core.event import CloudEvent, Event
+    from inbox.core.figures import Figures, WorkerReport
     from inbox.core.records import Attempts, InboxRecord, Resolution
     from inbox.ports import UnitOfWork
 
@@ -40,6 +43,8 @@ _log = logging.getLogger(__name__)
 _PORT: Final = 3306  # MySQL manual, "TCP/IP Ports"
 #: Seconds in which a start has to be through with its questions.
 _START_PATIENCE: Final = 120.0
+#: Seconds in which the figures must be read.
+_READING_PATIENCE: Final = 60.0
 _KNOWS: Final = "SELECT 1 FROM {inbox} WHERE consumer_name = %s AND event_id = %s"
 
 
@@ -90,8 +95,9 @@ class MySQL:
 class MySQLStore:
     """`inbox.ports.Store` for one consumer. Made by `MySQL.for_consumer`.
 
-    Connections: one for each unit at work (the lanes), one for attempts and quarantine; after trouble, for moments, one
-    that asks what became of commits and one that asks whether writes are taken.
+    Connections: one for each unit at work (the lanes), one for attempts, quarantine and reports; after trouble, for
+    moments, one that asks what became of commits and one that asks whether writes are taken; and one while somebody
+    asks for figures.
 
     Args:
         database: where.
@@ -122,8 +128,13 @@ class MySQLStore:
         self._quarantine = QuarantineBook(
             self._side, QuarantineSql(self.tables), consumer.encode(), bounds, time.monotonic
         )
+        # Bodies are large: on the connection of the attempts, a replay's handlers would wait for each page of them.
+        self._desk_side = Side(self._connect, patience=max(2 * answer, _READING_PATIENCE))
+        self.desk = MySQLDesk(self._desk_side, QuarantineDeskSql(self.tables), consumer.encode(), self._quarantine)
         self._resolver = Resolver(AdHoc(self._connect), self._kill, self.tables, patience=2 * answer)
-        self._gate = WriteGate(AdHoc(self._connect), self.tables, patience=answer)
+        self._gate = WriteGate(AdHoc(self._connect), self.tables, answer, settings.patience)
+        self._workers = WorkerBook(self._side, WorkerSql(self.tables), consumer.encode())
+        self._ledger = Ledger(AdHoc(self._connect), self.tables, bounds, patience=_READING_PATIENCE)
 
     def __repr__(self) -> str:
         return f"<MySQLStore of consumer {self._consumer}>"
@@ -194,6 +205,19 @@ class MySQLStore:
     async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
         """See `inbox.ports.Store.quarantine`."""
         await self._quarantine.store(delivery, event, reason, detail)
+
+    async def report(self, report: WorkerReport) -> None:
+        """See `inbox.ports.Store.report`."""
+        await self._workers.report(report)
+
+    async def figures(self, consumer: str | None = None, *, exact: bool = False) -> Figures:
+        """See `inbox.ports.Store.figures`."""
+        name = self._consumer if consumer is None else consumer
+        return await self._ledger.figures(name.encode(), exact=exact)
+
+    async def consumers(self) -> list[str]:
+        """See `inbox.ports.Store.consumers`."""
+        return await self._ledger.consumers()
 
     async def wait_writable(self) -> None:
         """See `inbox.ports.Store.wait_writable`."""

@@ -14,11 +14,19 @@ The tests are coroutines, so pytest needs a plugin that runs them.
 from __future__ import annotations
 
 from inbox.testing.conformance.store_beside import AttemptConformance, LifeConformance, QuarantineConformance
+from inbox.testing.conformance.store_figures import FiguresConformance
 from inbox.testing.conformance.store_rig import Quarantined, StoreRig, delivery, event, handler, opened, record
 from inbox.testing.conformance.store_units import RaceConformance, UnitConformance
 
 __all__ = ["Quarantined", "StoreConformance", "StoreRig", "delivery", "event", "handler", "opened", "record"]
 
 
-class StoreConformance(UnitConformance, RaceConformance, LifeConformance, AttemptConformance, QuarantineConformance):
+class StoreConformance(
+    UnitConformance,
+    RaceConformance,
+    LifeConformance,
+    AttemptConformance,
+    QuarantineConformance,
+    FiguresConformance,
+):
     """The whole suite."""

@@ -6,40 +6,39 @@ import asyncio
 from collections import defaultdict
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from inbox.config import DatabaseSettings
-from inbox.core.delivery import is_bookkeeping
 from inbox.core.event import Event
 from inbox.core.handler import Face
-from inbox.core.records import EVENT_ID_OCTETS, Attempts, Claim, InboxRecord, Resolution
-from inbox.errors import Contended, QuarantineFull, SchemaError, StoreUnavailable, UnitMisused
+from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
+from inbox.core.retention import Pruned
+from inbox.errors import Contended, SchemaError, StoreUnavailable, UnitMisused
+from inbox.testing.memory.figures import figures_of, now
+from inbox.testing.memory.quarantine import MemoryDesk, MemoryQuarantined, attempt_line
+from inbox.testing.memory.retention import prune
+
+__all__ = [
+    "MemoryDatabase",
+    "MemoryQuarantined",
+    "MemorySession",
+    "MemoryStart",
+    "MemoryStore",
+    "MemoryTables",
+    "MemoryUnit",
+]
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from inbox.core.delivery import Delivery
     from inbox.core.event import CloudEvent
+    from inbox.core.figures import Figures, WorkerReport
     from inbox.core.handler import Handler
+    from inbox.core.quarantine import AttemptLine
     from inbox.ports import UnitOfWork
-
-
-@dataclass(slots=True, repr=False)
-class MemoryQuarantined:
-    """A delivery in quarantine."""
-
-    delivery: Delivery
-    reason: str
-    detail: str
-    event_id: bytes | None
-    attempts: int
-    times_seen: int = 1
-
-    @property
-    def size(self) -> int:
-        """Octets that it counts against the bound."""
-        return len(self.delivery.body) + len(repr(self.delivery.headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,25 @@ class MemoryStart:
 
 @dataclass(slots=True, repr=False)
 class MemoryTables:
-    """What a database holds for one consumer."""
+    """What a database holds for one consumer.
+
+    Attributes:
+        times: when a row was written, by its table and key; asked for a row that a test put there, it is now.
+    """
 
     rows: dict[bytes, InboxRecord] = field(default_factory=dict)
     locks: dict[bytes, asyncio.Lock] = field(default_factory=dict)
     attempts: dict[bytes, Attempts] = field(default_factory=dict)
     open_starts: dict[bytes, MemoryStart] = field(default_factory=dict)
-    quarantine: dict[object, MemoryQuarantined] = field(default_factory=dict)
+    history: defaultdict[bytes, list[AttemptLine]] = field(default_factory=lambda: defaultdict(list))
+    quarantine: dict[bytes, MemoryQuarantined] = field(default_factory=dict)
+    workers: dict[bytes, tuple[WorkerReport, datetime, datetime]] = field(default_factory=dict)
+    times: dict[tuple[str, bytes], datetime] = field(default_factory=lambda: defaultdict(now))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is any row."""
+        return bool(self.rows or self.attempts or self.quarantine or self.workers)
 
 
 class MemoryDatabase:
@@ -69,6 +80,7 @@ class MemoryDatabase:
         tables: the tables of each consumer.
         has_tables: whether a store can open.
         writable: whether it takes writes.
+        is_cleaning: whether a clean-up of another process is at work.
     """
 
     def __init__(self) -> None:
@@ -77,6 +89,7 @@ class MemoryDatabase:
         self.has_tables = True
         self.writable = asyncio.Event()
         self.writable.set()
+        self.is_cleaning = False
 
 
 class MemorySession:
@@ -187,9 +200,12 @@ class MemoryUnit:
     def _make_durable(self) -> None:
         assert self.record is not None  # noqa: S101 - the stages: it is claimed
         self.store.rows[self.record.key] = self.record
+        self.store.tables.times["inbox", self.record.key] = now()
         self.store.effects.extend(self.effects)
         for key in self.forgotten:
             self.store.attempts.pop(key, None)
+            self.store.tables.history.pop(key, None)
+            self.store.tables.times.pop(("attempt", key), None)
             self.store.open_starts.pop(key, None)
 
     def _end(self) -> None:
@@ -211,6 +227,8 @@ class MemoryStore:
         settings: of them it heeds the lock wait and the bounds of the quarantine.
 
     Attributes:
+        tables: of its consumer.
+        desk: its quarantine, as `ports.QuarantineDesk`.
         rows, attempts, open_starts: what is stored for its consumer, by the event's key; of an open start, whose it is.
         effects: what units wrote, in the order of their commits.
         locks: held by units that have claimed a key and not ended.
@@ -230,17 +248,18 @@ class MemoryStore:
 
     def for_consumer(self, name: str, *, concurrency: int, deadline: float) -> MemoryStore:
         """As `ports.StoreFactory.for_consumer`; this very store, so that a test sees what the engine does."""
-        tables = self.database.tables[name]
+        self._name = name
+        self.tables = tables = self.database.tables[name]
         self.rows, self.locks = tables.rows, tables.locks
         self.attempts, self.open_starts = tables.attempts, tables.open_starts
-        self._quarantine = tables.quarantine
+        self.desk = MemoryDesk(tables.quarantine, self.settings)
         self.connections = asyncio.Semaphore(concurrency)
         return self
 
     @property
     def quarantined(self) -> list[MemoryQuarantined]:
         """What is in quarantine, the oldest first."""
-        return [*self._quarantine.values()]
+        return [*self.tables.quarantine.values()]
 
     def fault(self, step: str) -> None:
         """Raise the next fault that a test set for `step`."""
@@ -293,6 +312,10 @@ class MemoryStore:
         suspect = found is not None and found.store is not self
         reopened = suspect and found is not None and found.alone
         self.attempts[key] = replace(known, crashed=known.crashed + reopened)
+        if reopened:
+            self.tables.history[key].append(attempt_line("crashed", "the process died in it"))
+        self.tables.times.setdefault(("attempt", key), now())
+        self.tables.times["last attempt", key] = now()
         self.open_starts[key] = self._started[key] = MemoryStart(self, alone)
         return replace(self.attempts[key], suspect=suspect, reopened=reopened)
 
@@ -309,41 +332,49 @@ class MemoryStore:
         known = Attempts(known.failed + failed, known.crashed - is_mistaken, known.released + released)
         if found is not None and found.store is self:
             del self.open_starts[key]
+        if failed or released:
+            self.tables.history[key].append(attempt_line("failed" if failed else "released", error))
         if failed or released or key in self.attempts:
             self.attempts[key] = known
+            self.tables.times.setdefault(("attempt", key), now())
+            self.tables.times["last attempt", key] = now()
         return known
 
     async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
         """As `ports.Store.quarantine`."""
         self.fault("quarantine")
-        identity = _identity(delivery)
-        stored = self._quarantine.get(identity)
-        if stored is not None:
-            stored.reason, stored.detail = reason, detail
-            stored.times_seen += 1
-            return
-        counts = self.attempts.get(event.record.key, Attempts()) if isinstance(event, Event) else Attempts()
-        row = MemoryQuarantined(delivery, reason, detail, _stored_id(event), counts.charged)
-        self._expect_room(row)
-        self._quarantine[identity] = row
+        key = event.record.key if isinstance(event, Event) else b""
+        counts, history = self.attempts.get(key, Attempts()), self.tables.history.get(key, ())
+        self.desk.store(delivery, event, (reason, detail), (counts.charged, tuple(history)))
 
-    def _expect_room(self, row: MemoryQuarantined) -> None:
-        octets = sum(each.size for each in (*self._quarantine.values(), row))
-        if len(self._quarantine) >= self.settings.quarantine_rows or octets > self.settings.quarantine_bytes:
-            raise QuarantineFull("the quarantine is full")
+    async def report(self, report: WorkerReport) -> None:
+        """As `ports.Store.report`."""
+        self.fault("report")
+        at = now()
+        _, started_at, _ = self.tables.workers.get(report.worker_id, (report, at, at))
+        self.tables.workers[report.worker_id] = (report, started_at, at)
+
+    async def figures(self, consumer: str | None = None, *, exact: bool = False) -> Figures:
+        """As `ports.Store.figures`."""
+        self.fault("figures")
+        name = self._name if consumer is None else consumer
+        return figures_of(name, self.database.tables[name], self.settings, exact=exact)
+
+    async def consumers(self) -> list[str]:
+        """As `ports.Store.consumers`."""
+        self.fault("consumers")
+        return sorted(name for name, tables in self.database.tables.items() if tables.is_used)
 
     async def wait_writable(self) -> None:
         """As `ports.Store.wait_writable`."""
+        self.fault("wait_writable")
         await self.writable.wait()
 
-
-def _identity(delivery: Delivery) -> object:
-    """What makes a delivery the same one: all but what broker and copies add. `repr` tells `1` from `"1"`."""
-    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_bookkeeping(name)}
-    return delivery.body, delivery.origin, delivery.content_type, repr(kept)
-
-
-def _stored_id(event: Event | CloudEvent | None) -> bytes | None:
-    """The id if its column holds it: a cut one would be another's."""
-    octets = b"" if event is None else event.id.encode()
-    return octets if 0 < len(octets) <= EVENT_ID_OCTETS else None
+    async def prune(
+        self, older_than: float, *, batch: int, pause: float, progress: Callable[[Pruned], bool], dry_run: bool = False
+    ) -> Pruned:
+        """As `ports.Store.prune`, without pauses."""
+        self.fault("prune")
+        if self.database.is_cleaning:
+            return Pruned(is_skipped=True, is_complete=False)
+        return prune(self.tables, now() - timedelta(seconds=older_than), batch, progress, dry_run=dry_run)
