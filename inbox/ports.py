@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from inbox.core.handler import Handler
     from inbox.core.lifecycle import Command, Outcome
     from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
+    from inbox.core.retention import Pruned
 
 
 class Verifier(Protocol):
@@ -235,7 +236,34 @@ class Store(Protocol):
         ...
 
     async def wait_writable(self) -> None:
-        """Return as soon as the database takes writes. Backs off between questions."""
+        """Return as soon as the database takes writes. Backs off between questions.
+
+        Raises:
+            StoreUnavailable: it has taken none for as long as the store's patience lasts.
+        """
+        ...
+
+    async def prune(
+        self, older_than: float, *, batch: int, pause: float, progress: Callable[[Pruned], bool], dry_run: bool = False
+    ) -> Pruned:
+        """Delete this consumer's rows that are older, in small batches beside the units; needs no `open`.
+
+        Inbox rows by the time of their processing, attempts by their last one, quarantine by the time of its decision
+        (what is open stays), workers by when they were last seen; all by the database's clock. An inbox row stays
+        while a row of the quarantine that stays has its key. One clean-up of the tables is at work at a time.
+        Cancelling it ends it at once; whatever ended one, the next goes on from there.
+
+        Args:
+            older_than: seconds.
+            batch: most rows that one statement deletes.
+            pause: seconds of rest after a batch at least; after one that took longer, as long as that.
+            progress: told after each batch what was done so far; answers whether to go on.
+            dry_run: count what would be deleted, and change nothing.
+
+        Raises:
+            StartupError: the tables or the user's rights do not allow it; with one message that names the fix.
+            Contended, StoreUnavailable: no connection could be had; nothing was deleted.
+        """
         ...
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from inbox.cli.prune import prune
 from inbox.cli.run import run
 from inbox.cli.schema import app as schema_app
 
@@ -19,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # wraps paragraphs as the terminal is wide
 )
 app.command()(run)
+app.command()(prune)
 app.add_typer(schema_app, name="schema")
 
 

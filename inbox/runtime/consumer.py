@@ -10,6 +10,7 @@ from inbox.errors import TransportError
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.processor import Processor
 from inbox.runtime.reporting import Reporter
+from inbox.runtime.retention import Retention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -67,6 +68,7 @@ class Consumer:
             spread=lambda waited: retry.spread(waited, random.random()),  # noqa: S311 - no secret
         )
         self._stopping = asyncio.Event()
+        self._retention = Retention(store, settings.retention, settings.retention_interval)
         self._reporter = Reporter(store, self._intake, settings.report_interval, {} if counts is None else counts)
         self._processor = Processor(
             name,
@@ -126,15 +128,17 @@ class Consumer:
         source = asyncio.create_task(self._transport.run(self._intake.take), name="transport")
         stopping = asyncio.create_task(self._stopping.wait(), name="stopping")
         reports = asyncio.create_task(self._reporter.run(), name="reports")
+        cleaning = asyncio.create_task(self._retention.run(), name="retention")
         try:
             if started is not None:
                 started()
             await asyncio.wait({source, stopping, *lanes}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            cleaning.cancel()  # what is left of it is nothing that a stop should wait for
             try:
                 await self._drain(lanes)
             finally:
-                await _cancel({source, stopping, reports})
+                await _cancel({source, stopping, reports, cleaning})
                 await self._end()
         _raise_errors(source)
 

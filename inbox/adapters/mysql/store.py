@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import MetaData
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from inbox.adapters.mysql import schema
 from inbox.adapters.mysql.attempts import AttemptBook, AttemptSql
@@ -20,6 +21,7 @@ from inbox.adapters.mysql.figures import Ledger
 from inbox.adapters.mysql.lanes import LanePool
 from inbox.adapters.mysql.quarantine import Bounds, QuarantineBook, QuarantineSql
 from inbox.adapters.mysql.resolve import Resolver
+from inbox.adapters.mysql.retention import Retention
 from inbox.adapters.mysql.side import AdHoc, Answer, Side, Statement
 from inbox.adapters.mysql.statements import UnitStatements
 from inbox.adapters.mysql.unit import Unit
@@ -30,10 +32,15 @@ from inbox.errors import ConfigurationError, StartupError, StoreError, StoreUnav
 from inbox.tables import InboxTables, TableNames, define_tables, qualified
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tenacity import RetryCallState
+
     from inbox.core.delivery import Delivery
     from inbox.core.event import CloudEvent, Event
     from inbox.core.figures import Figures, WorkerReport
     from inbox.core.records import Attempts, InboxRecord, Resolution
+    from inbox.core.retention import Pruned
     from inbox.ports import UnitOfWork
 
 __all__ = ["MySQL", "MySQLStore"]
@@ -133,6 +140,7 @@ class MySQLStore:
         self.desk = MySQLDesk(self._desk_side, QuarantineDeskSql(self.tables), consumer.encode(), self._quarantine)
         self._resolver = Resolver(AdHoc(self._connect), self._kill, self.tables, patience=2 * answer)
         self._gate = WriteGate(AdHoc(self._connect), self.tables, answer, settings.patience)
+        self._retention = Retention(AdHoc(self._connect), self.tables)
         self._workers = WorkerBook(self._side, WorkerSql(self.tables), consumer.encode())
         self._ledger = Ledger(AdHoc(self._connect), self.tables, bounds, patience=_READING_PATIENCE)
 
@@ -151,16 +159,30 @@ class MySQLStore:
     async def open(self) -> None:
         """See `inbox.ports.Store.open`."""
         self.lanes.open()
-        try:
-            async with asyncio.timeout(_START_PATIENCE):
-                findings = await self._checked()
-        except (StoreError, TimeoutError) as error:
-            raise _unreachable(self._engine.url) from error
-        except DBAPIError as error:
-            raise _unreachable(self._engine.url) from translated(error, "the check of the tables")
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_Unreachable),
+            stop=stop_after_delay(self._settings.start_patience),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            before_sleep=self._say_waiting,
+            reraise=True,
+        )
+        findings: list[schema.Finding] = await retrying(self._reached)
         self._is_open = True
         for finding in findings:
             _log.warning("%s", finding)
+
+    def _say_waiting(self, state: RetryCallState) -> None:
+        if state.attempt_number == 1:
+            _log.warning("the database cannot be reached; waiting for it up to %g s", self._settings.start_patience)
+
+    async def _reached(self) -> list[schema.Finding]:
+        try:
+            async with asyncio.timeout(_START_PATIENCE):
+                return await self._checked()
+        except (StoreError, TimeoutError) as error:
+            raise _Unreachable(self._engine.url) from error
+        except DBAPIError as error:
+            raise _Unreachable(self._engine.url) from translated(error, "the check of the tables")
 
     async def _checked(self) -> list[schema.Finding]:
         lane = await self.lanes.take()
@@ -223,6 +245,14 @@ class MySQLStore:
         """See `inbox.ports.Store.wait_writable`."""
         await self._gate.wait()
 
+    async def prune(
+        self, older_than: float, *, batch: int, pause: float, progress: Callable[[Pruned], bool], dry_run: bool = False
+    ) -> Pruned:
+        """See `inbox.ports.Store.prune`; a batch has at most 900 rows."""
+        return await self._retention.prune(
+            self._consumer.encode(), older_than, batch=batch, pause=pause, progress=progress, dry_run=dry_run
+        )
+
     async def _open_lane(self) -> Lane:
         try:
             return await open_lane(self._engine)
@@ -276,8 +306,11 @@ class _LaneWire:
         await self._lane.close()
 
 
-def _unreachable(url: URL) -> ConfigurationError:
-    return ConfigurationError(
-        f"cannot connect to the database at {url.host}:{url.port or _PORT}: check host and port in the URL, that the "
-        "server runs, and that it takes more connections"
-    )
+class _Unreachable(ConfigurationError):
+    """Nobody answers at the database's address, or not in time."""
+
+    def __init__(self, url: URL) -> None:
+        super().__init__(
+            f"cannot connect to the database at {url.host}:{url.port or _PORT}: check host and port in the URL, that "
+            "the server runs, and that it takes more connections"
+        )

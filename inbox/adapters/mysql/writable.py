@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
 from inbox.adapters.mysql.side import AdHoc, Statement
-from inbox.errors import StoreError
+from inbox.errors import StoreError, StoreUnavailable
 from inbox.tables import InboxTables, qualified
 
 if TYPE_CHECKING:
@@ -32,18 +32,24 @@ class WriteGate:
     Args:
         adhoc: where connections for the question come from.
         tables: into whose attempts the write is tried.
-        patience: seconds that one question may take.
+        answer: seconds that one question may take.
+        patience: seconds without a write after which nobody waits any longer; None waits for ever.
     """
 
-    def __init__(self, adhoc: AdHoc, tables: InboxTables, patience: float) -> None:
+    def __init__(self, adhoc: AdHoc, tables: InboxTables, answer: float, patience: float | None = None) -> None:
         self._adhoc = adhoc
         self._sql = _TRY.format(attempt=qualified(tables.names.attempt, tables.database))
+        self._answer = answer
         self._patience = patience
         self._asking: asyncio.Task[None] | None = None
         self._waiting = 0
 
     async def wait(self) -> None:
-        """Return as soon as a write is possible; the pauses between questions grow to five seconds, with jitter."""
+        """Return as soon as a write is possible; the pauses between questions grow to five seconds, with jitter.
+
+        Raises:
+            StoreUnavailable: the patience has ended.
+        """
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask())
         asking = self._asking
@@ -57,12 +63,23 @@ class WriteGate:
                 asking.cancel()
 
     async def _ask(self) -> None:
+        # Around all of it, and not as a stop of the series: a question that hangs may take long.
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._ask_until_written()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"the database has not taken writes for {self._patience:g} s (DatabaseSettings.patience): mend it, and "
+                "start the worker again"
+            ) from None
+
+    async def _ask_until_written(self) -> None:
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((StoreError, TimeoutError)),
             wait=wait_random_exponential(multiplier=0.2, max=5),
         ):
             with attempt:
-                async with asyncio.timeout(self._patience), self._adhoc.connected() as wire:
+                async with asyncio.timeout(self._answer), self._adhoc.connected() as wire:
                     await self._try(wire)
 
     async def _try(self, wire: Wire) -> None:
