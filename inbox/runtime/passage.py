@@ -27,6 +27,7 @@ class Passage:
     """One delivery on its way: what the steps know so far.
 
     Attributes:
+        noted_alone: the start that was noted is one that runs alone.
         has_failed: an attempt was charged on this way, so that the next one is noted before it begins.
         is_inside: it has been let through the gate, where handlers run.
         is_alone: no other handler runs in this process.
@@ -42,6 +43,7 @@ class Passage:
     committing: UnitOfWork | None = None
     unit_ends_at: float = 0.0
     start_noted: bool = False
+    noted_alone: bool = False
     has_failed: bool = False
     is_inside: bool = False
     is_alone: bool = False

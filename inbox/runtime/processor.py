@@ -126,6 +126,7 @@ class Processor:
         self.handlers = HandlerTasks()
         # Verification, preparation and the unit may each take as long as a unit.
         self._gate = RunGate(3 * settings.deadline + settings.cancel_patience)
+        self._suspects: set[bytes] = set()  # keys of what waits here to run alone, or does
         self._steps: dict[Command, Callable[[Passage], Awaitable[Outcome]]] = {
             command: getattr(self, f"_{command.value}") for command in Command
         }
@@ -159,6 +160,7 @@ class Processor:
     async def _wait_stuck(self, passage: Passage, handler: asyncio.Task[None]) -> None:
         """It may still kill the process: who has to be alone is not, before it has come back."""
         if passage.is_alone:
+            self._suspects.discard(passage.attempt_key)
             self._gate.let_others_in()
             passage.is_alone = False
         try:
@@ -175,6 +177,7 @@ class Processor:
 
     def _leave(self, passage: Passage) -> None:
         if passage.is_alone:
+            self._suspects.discard(passage.attempt_key)
             self._gate.leave_alone()
         elif passage.is_inside:
             self._gate.leave()
@@ -293,17 +296,22 @@ class Processor:
         It must not where the process has died in it alone once more, and that was too often; a duplicate of an event
         that has ended so finds no open start, and runs. Where a process died in it or beside it, it must run alone.
         """
-        if passage.start_noted or not passage.is_noted:
-            return True
+        key = event.record.key
         alone = passage.is_alone or self._settings.concurrency == 1
-        passage.attempts = await self._store.start_attempt(event.record.key, alone=alone)
-        passage.start_noted = True
+        if key in self._suspects and not alone:  # it came twice; the open start is this process's by now
+            passage.failure = Failure(FailureKind.SUSPECT, "suspect", "another delivery of it waits to run alone")
+            return False
+        if not passage.is_noted or (passage.start_noted and passage.noted_alone is alone):
+            return True
+        passage.attempts = await self._store.start_attempt(key, alone=alone)
+        passage.start_noted, passage.noted_alone = True, alone
         if passage.attempts.reopened and passage.attempts.charged >= self._settings.retry.max_attempts:
             passage.failure = Failure(
                 FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
             )
             return False
         if passage.attempts.suspect and not alone:
+            self._suspects.add(key)
             passage.failure = Failure(FailureKind.SUSPECT, "suspect", "a process died while it ran")
             return False
         return True
@@ -429,21 +437,24 @@ class Processor:
         self._leave(passage)
         passage.start_noted = False  # it is noted again, as one that runs alone
         goes_on = await self._intake.unless_stopping(self._enter_alone(passage))
-        if (
-            goes_on and not passage.is_inside
-        ):  # a handler is stuck: it shows nothing, and costs nothing, to run beside it
+        if goes_on and not passage.is_inside:
+            # A handler is stuck: it shows nothing, and costs nothing, to run beside it.
+            self._suspects.discard(passage.attempt_key)
             await self._enter(passage)
         return goes_on
 
     async def _wait_to_repeat(self, passage: Passage, delay: float, *, for_store: bool) -> bool:
         """Wait for what a repetition needs; False as soon as the worker is stopping."""
         passage.tries += 1
-        self._leave(passage)
+        # What has to be alone stays so while nothing can be written: it is noted as one that runs alone, and would be
+        # charged if somebody else killed the process meanwhile.
+        if not (for_store and passage.is_alone):
+            self._leave(passage)
         if for_store and not await self._intake.wait_for_store():
             return False
         # Also after the store: one that takes our writes and refuses the unit's would be asked without end.
         goes_on = await self._intake.wait(delay)
-        if goes_on:
+        if goes_on and not passage.is_inside:
             await self._enter(passage)
         return goes_on
 
