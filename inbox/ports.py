@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
 
     from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from inbox.core.figures import Figures, WorkerReport
     from inbox.core.handler import Handler
     from inbox.core.lifecycle import Command, Outcome
+    from inbox.core.quarantine import (
+        QuarantineCount,
+        QuarantineCursor,
+        QuarantinedDelivery,
+        QuarantineEntry,
+        Selection,
+    )
     from inbox.core.records import Attempts, Claim, InboxRecord, Resolution
     from inbox.core.retention import Pruned
 
@@ -119,8 +127,83 @@ class StoreFactory(Protocol):
         ...
 
 
+class QuarantineDesk(Protocol):
+    """The quarantine of one consumer, where a person decides. Works beside the units, in small steps.
+
+    Everything here raises `Contended` or `StoreUnavailable` where the database does not answer; what was done before
+    stays done, and doing it again does no harm.
+    """
+
+    async def now(self) -> datetime:
+        """The time by the database's clock, which `first_at` and `last_at` are by."""
+        ...
+
+    async def count(self, selection: Selection) -> Sequence[QuarantineCount]:
+        """How much is meant, by state and reason."""
+        ...
+
+    async def list(
+        self,
+        selection: Selection,
+        *,
+        after: QuarantineCursor | None = None,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> Sequence[QuarantineEntry]:
+        """One page, without headers and bodies; an empty one is the end.
+
+        Args:
+            selection: which.
+            after: the cursor of the last entry of the page before; None begins.
+            limit: most entries.
+            newest_first: by when they were refused for the first time; otherwise the oldest comes first.
+        """
+        ...
+
+    async def get(self, digests: Sequence[bytes]) -> Sequence[QuarantinedDelivery]:
+        """These entries whole, in this order. Left out is what is not there, or cannot be read by this version."""
+        ...
+
+    async def mark_replayed(self, entries: Sequence[QuarantineEntry]) -> int:
+        """Close what was replayed. Whatever is no longer open, or was refused again since it was read, stays as it is.
+
+        Returns:
+            How many were closed.
+        """
+        ...
+
+    async def discard(self, selection: Selection, note: str, *, progress: Callable[[int], None] | None = None) -> int:
+        """Close what a person gives up; it is kept, until retention deletes it. Only what is open, as above.
+
+        Args:
+            selection: which. Bound it by `until`, or what comes meanwhile is given up too.
+            note: why, for whoever asks later; at most 512 characters.
+            progress: told after each step how many it closed.
+
+        Returns:
+            How many were closed.
+        """
+        ...
+
+    async def restore(self, entries: Sequence[QuarantinedDelivery]) -> int:
+        """Put entries back with all that is known of them, for this consumer. What is there already stays as it is.
+
+        Returns:
+            How many were put back.
+
+        Raises:
+            QuarantineFull: there is no room for the next of them; those before it are there.
+        """
+        ...
+
+
 class Store(Protocol):
     """The database: units of work, attempts and quarantine for one consumer name."""
+
+    @property
+    def desk(self) -> QuarantineDesk:
+        """Its quarantine, for a person's decisions. Used while the store is open."""
+        ...
 
     def describe(self) -> dict[str, str]:
         """What it is connected to, a few words each, for people; without secrets."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from inbox.core.delivery import Origin
-from inbox.errors import ConfigurationError
+from inbox.core.delivery import ATTEMPT_KEY, COPY_HEADERS, Origin, is_bookkeeping
+from inbox.errors import ConfigurationError, Undecodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -272,6 +272,30 @@ class ReplayReport:
     def is_complete(self) -> bool:
         """Whether everything that was selected is out of the quarantine."""
         return not (self.quarantined_again or self.kept)
+
+
+def kept_delivery(delivery: Delivery) -> Delivery:
+    """What the quarantine keeps of `delivery`: as it is to be replayed.
+
+    A copy of ours looks like what it was made of: what the copying added is left out, and so is what a broker counted
+    on the way through a retry queue, which says nothing about the event. A refusal is kept where it cannot be found
+    again in what is kept; that a broker gave the message up is no property of it.
+    """
+    is_copy = ATTEMPT_KEY in delivery.headers
+    return replace(
+        delivery,
+        headers={
+            name: value
+            for name, value in delivery.headers.items()
+            if name not in COPY_HEADERS and not (is_copy and is_bookkeeping(name))
+        },
+        pristine=False,
+        is_replay=True,
+        waited=0.0,
+        wait_left=0.0,
+        refusal=delivery.refusal if isinstance(delivery.refusal, Undecodable) else None,
+        receipt=None,
+    )
 
 
 def portions(entries: Iterable[QuarantineEntry], most: int, octets: int) -> Iterator[list[QuarantineEntry]]:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.headers import dump_headers, load_headers
 from inbox.adapters.mysql.side import Answer, Statement
-from inbox.core.delivery import ATTEMPT_KEY, COPY_HEADERS, Delivery, Origin, digest, is_bookkeeping
+from inbox.core.delivery import Delivery, Origin, digest, is_bookkeeping
 from inbox.core.event import Event
-from inbox.core.quarantine import EVENT_TYPE_OCTETS, cut_octets
+from inbox.core.quarantine import EVENT_TYPE_OCTETS, cut_octets, kept_delivery
 from inbox.core.records import EVENT_ID_OCTETS
 from inbox.errors import QuarantineFull, StoreError, Undecodable
 from inbox.tables import qualified
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from inbox.adapters.mysql.side import Side
     from inbox.core.event import CloudEvent
@@ -101,31 +101,18 @@ class QuarantineSql:
 
 
 def stored_headers(delivery: Delivery) -> bytes:
-    """All of a delivery but its body, as `inbox.adapters.mysql.headers` writes it.
-
-    A copy of ours looks like what it was made of: what the copying added is left out, and so is what a broker counted
-    on the way through a retry queue, which says nothing about the event. A refusal is kept where it cannot be found
-    again in what is stored; that a broker gave the message up is no property of it.
-    """
+    """All that is kept of a delivery but its body, as `inbox.adapters.mysql.headers` writes it."""
+    kept = kept_delivery(delivery)
     whole: dict[str, object] = {
-        "headers": _own_headers(delivery.headers),
-        "content_type": delivery.content_type,
-        "properties": dict(delivery.properties),
-        "origin": [delivery.origin.exchange, delivery.origin.routing_key],
-        "queue": delivery.queue,
+        "headers": kept.headers,
+        "content_type": kept.content_type,
+        "properties": kept.properties,
+        "origin": [kept.origin.exchange, kept.origin.routing_key],
+        "queue": kept.queue,
     }
-    if isinstance(delivery.refusal, Undecodable):
-        whole["refusal"] = [delivery.refusal.code, delivery.refusal.detail]
+    if kept.refusal is not None:
+        whole["refusal"] = [kept.refusal.code, kept.refusal.detail]
     return dump_headers(whole)
-
-
-def _own_headers(headers: Mapping[str, object]) -> dict[str, object]:
-    is_copy = ATTEMPT_KEY in headers
-    return {
-        name: value
-        for name, value in headers.items()
-        if name not in COPY_HEADERS and not (is_copy and is_bookkeeping(name))
-    }
 
 
 def stored_delivery(headers: bytes, body: bytes) -> Delivery:

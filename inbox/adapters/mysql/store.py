@@ -20,6 +20,7 @@ from inbox.adapters.mysql.engine import Lane, ServerSession, kill_session, make_
 from inbox.adapters.mysql.figures import Ledger
 from inbox.adapters.mysql.lanes import LanePool
 from inbox.adapters.mysql.quarantine import Bounds, QuarantineBook, QuarantineSql
+from inbox.adapters.mysql.quarantine_desk import MySQLDesk, QuarantineDeskSql
 from inbox.adapters.mysql.resolve import Resolver
 from inbox.adapters.mysql.retention import Retention
 from inbox.adapters.mysql.side import AdHoc, Answer, Side, Statement
@@ -194,6 +195,7 @@ class MySQLStore:
         """See `inbox.ports.Store.close`."""
         await self.lanes.close()
         await self._side.close()
+        await self._desk_side.close()
         await self._engine.dispose()
         # A transport closes its socket in the loop's next turn, and the loop may end with this call.
         await asyncio.sleep(0)
