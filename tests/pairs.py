@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import aio_pika
 
+from inbox.adapters.rabbitmq.retry_queues import retry_queues
+from inbox.core.policy import RetryPolicy
 from tests.services.probe import connect_database
 from tests.services.service import Service, ServiceNotOursError, Tls
 
@@ -54,7 +56,10 @@ class Pair:
         return self.database.offer.product == "MySQL"
 
     def unique(self, label: str) -> str:
-        """A name that no other test uses, for a queue or exchange; both are deleted after the test."""
+        """A name that no other test uses, for a queue or exchange; both are deleted after the test.
+
+        So are the queue's retry queues, where they are those of the default delays.
+        """
         name = f"{label}-{secrets.token_hex(4)}"
         self._handed_out.append(name)
         return name
@@ -93,3 +98,5 @@ async def delete_names(pair: Pair) -> None:
         for name in pair._handed_out:
             await channel.queue_delete(name)
             await channel.exchange_delete(name)
+            for retry in retry_queues(name, RetryPolicy().steps):
+                await channel.queue_delete(retry.name)

@@ -51,7 +51,7 @@ class MemoryStoreRig:
 
 class MemoryTransportRig:
     def __init__(self) -> None:
-        self.broker = MemoryBroker()
+        self.broker = MemoryBroker(keeps_copies=True)
 
     def make(self) -> MemoryTransport:
         return MemoryTransport(self.broker)

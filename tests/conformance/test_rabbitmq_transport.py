@@ -9,8 +9,9 @@ import pytest
 from aio_pika.abc import AbstractConnection
 
 from inbox.adapters.rabbitmq import RabbitMQ, RabbitMQSettings
+from inbox.adapters.rabbitmq.retry_queues import retry_queues
 from inbox.adapters.rabbitmq.settings import QueueKind
-from inbox.testing.conformance.transport import TransportConformance
+from inbox.testing.conformance.transport import DELAYS, TransportConformance
 from inbox.testing.faults import AmqpFraming, FaultProxy
 from tests.pairs import Pair
 
@@ -22,6 +23,8 @@ class RabbitRig:
         self._connection = connection
         self._queue = pair.unique("orders")
         pair.discard(f"{self._queue}.dead")
+        for retry in retry_queues(self._queue, DELAYS):
+            pair.discard(retry.name)
         self._settings = RabbitMQSettings(queue_type=kind, reconnect_max_delay=0.5)
 
     def url(self, port: int) -> str:

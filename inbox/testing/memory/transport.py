@@ -169,6 +169,8 @@ class MemoryTransport:
         """As `ports.Transport.delay`."""
         if self.broker.copy_error is not None:
             raise self.broker.copy_error
+        if not self.broker.keeps_copies or self not in self.broker.links:
+            raise TransportError("the broker keeps no copies, or the transport is not open")
         step = min((step for step in self._delays if step >= seconds), default=max(self._delays, default=seconds))
         copy = replace(delivery, pristine=False, waited=step, wait_left=max(seconds - step, 0.0))
         self.delayed.append((delivery, seconds))
