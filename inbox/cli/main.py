@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from inbox.cli.prune import prune
+from inbox.cli.publish import publish
 from inbox.cli.run import run
 from inbox.cli.schema import app as schema_app
+from inbox.cli.status import status
+
+#: The order in which the help lists the commands: that in which somebody who begins meets them.
+_ORDER = ("schema", "run", "status", "quarantine", "prune", "publish")
+
+
+class _InOrder(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
 
 app = typer.Typer(
     name="inbox",
+    cls=_InOrder,
     help="Exactly-once database effects for event consumers: run workers, look after their tables.",
     no_args_is_help=True,
     add_completion=False,
@@ -20,7 +34,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",  # wraps paragraphs as the terminal is wide
 )
 app.command()(run)
+app.command()(status)
 app.command()(prune)
+app.command()(publish)
 app.add_typer(schema_app, name="schema")
 
 

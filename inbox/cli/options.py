@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -67,7 +68,7 @@ _CONSUMER: Final = typer.Option(
 TargetArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="TARGET",
         help="Your Inbox, as module:attribute, e.g. billing.app:inbox. Stands for --database, --consumer, --table, "
         "--no-view, --tls and --tls-ca.",
         show_default=False,
@@ -235,6 +236,9 @@ def run(command: str, work: Callable[[], Awaitable[T]], *, url: URL | None = Non
     async def main() -> T:
         return await work()
 
+    # They repeat, with what the peer wrote, what one line of ours says.
+    for library in ("aiormq", "aio_pika"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
     with explaining(command, url=url, schema_code=schema_code):
         return asyncio.run(main())
 
@@ -309,7 +313,7 @@ def explained(error: Exception, url: URL | None = None) -> str:
 
 # ------------------------------------------------------------------ being interrupted
 class Interruption:
-    """Whether somebody wants a long command to end. `wait` returns as soon as that is so."""
+    """Whether somebody wants a long command to end."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -319,9 +323,14 @@ class Interruption:
         """Whether it is wanted: finish the running step, report, and exit with 1."""
         return self._asked.is_set()
 
-    async def wait(self) -> None:
-        """Return when it is wanted."""
-        await self._asked.wait()
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Return as soon as it is wanted, or after so long; whether it is."""
+        asked = asyncio.ensure_future(self._asked.wait())
+        try:
+            await asyncio.wait({asked}, timeout=seconds)
+        finally:
+            asked.cancel()
+        return self.is_asked
 
     def ask(self) -> None:
         """Want it."""
@@ -360,6 +369,11 @@ def interruptible() -> Iterator[Interruption]:
 def print_json(value: object) -> None:
     """Print one JSON object to standard output."""
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """`text` without what would steer a terminal: not everything that is stored was written by us."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 class Progress(Protocol):
@@ -423,7 +437,7 @@ def _drawn(what: str, total: int | None) -> Iterator[Progress]:
         bars.TimeElapsedColumn(),
         bars.TimeRemainingColumn(),
     )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+    with bars.Progress(*columns, console=Console(stderr=True), transient=sys.stderr.isatty()) as drawn:
         task = drawn.add_task(what, total=total)
 
         class Bar:

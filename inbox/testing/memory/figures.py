@@ -15,13 +15,15 @@ from inbox.core.figures import (
     Tally,
     WorkerFigures,
 )
+from inbox.core.quarantine import QuarantineState
 from inbox.tables import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from inbox.config import DatabaseSettings
-    from inbox.testing.memory.store import MemoryQuarantined, MemoryTables
+    from inbox.testing.memory.quarantine import MemoryQuarantined
+    from inbox.testing.memory.store import MemoryTables
 
 
 def now() -> datetime:
@@ -72,10 +74,11 @@ def _attempts(tables: MemoryTables) -> AttemptFigures:
 
 def _quarantine(tables: MemoryTables, settings: DatabaseSettings) -> QuarantineFigures:
     rows = [*tables.quarantine.values()]
+    undecided = [row for row in rows if row.state is QuarantineState.OPEN]
     return QuarantineFigures(
-        by_state=_tallies(("open", row) for row in rows),
-        by_reason=_tallies((row.reason, row) for row in rows),
-        oldest_open=min((row.first_at for row in rows), default=None),
+        by_state=_tallies((row.state.value, row) for row in rows),
+        by_reason=_tallies((row.reason, row) for row in undecided),
+        oldest_open=min((row.first_at for row in undecided), default=None),
         bound_rows=settings.quarantine_rows,
         bound_octets=settings.quarantine_bytes,
     )
