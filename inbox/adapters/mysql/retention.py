@@ -266,7 +266,7 @@ class Retention:
             run = _Run(wire, self.sql.sweeps, consumer, pace, progress)
             with _explaining():
                 await run.ask(Statement(_LOCK_WAIT))
-                lock = await self._lock_name(run)
+                lock = lock_name(await self._database(run), self._tables.names.inbox)
                 # Who only counts disturbs nobody.
                 if not dry_run and not (await run.ask(Statement(_TAKE_LOCK, (lock,)))).rows[0][0]:
                     return Pruned(is_skipped=True, is_complete=False)
@@ -283,12 +283,20 @@ class Retention:
                 run.is_ended_early = True
             return run.result
 
-    async def _lock_name(self, run: _Run) -> str:
-        database = self._tables.database
-        if database is None:
-            database = str((await run.ask(Statement(_DATABASE))).rows[0][0])
-        # At most 64 characters, on MySQL, for the whole server: a digest.
-        return "inbox.prune." + hashlib.sha256(f"{database}.{self._tables.names.inbox}".encode()).hexdigest()[:40]
+    async def _database(self, run: _Run) -> str:
+        return self._tables.database or str((await run.ask(Statement(_DATABASE))).rows[0][0])
+
+
+def lock_name(database: str, inbox: str) -> str:
+    """The user lock that is held while the tables are cleaned up.
+
+    A digest: a name has at most 64 characters on MySQL, and is one for the whole server.
+
+    Args:
+        database: that has the tables.
+        inbox: what the first of them is called.
+    """
+    return "inbox.prune." + hashlib.sha256(f"{database}.{inbox}".encode()).hexdigest()[:40]
 
 
 @dataclass(frozen=True, slots=True)
