@@ -19,6 +19,7 @@ from inbox.config import ConsumerSettings, DatabaseSettings, env
 from inbox.core.delivery import Delivery, Origin
 from inbox.core.event import CloudEvent, Event
 from inbox.core.policy import RetryPolicy, RetryRule
+from inbox.core.quarantine import ReplayReport, Selection
 from inbox.errors import (
     AlreadyProcessed,
     CommitUnresolved,
@@ -66,9 +67,11 @@ __all__ = [
     "RabbitMQSettings",
     "Refused",
     "Reject",
+    "ReplayReport",
     "Retry",
     "RetryPolicy",
     "RetryRule",
+    "Selection",
     "StartupError",
     "StoreError",
     "TableNames",

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from inbox.config import ConsumerSettings, check_consumer_name, require
 from inbox.core import cloudevents
+from inbox.core.quarantine import ReplayReport, Selection
 from inbox.runtime.consumer import Consumer
 from inbox.runtime.registry import Registry
+from inbox.runtime.replay import Replay
 from inbox.runtime.telemetry import Telemetry
 from inbox.runtime.transaction import transaction
 from inbox.runtime.verification import verified
@@ -82,10 +84,10 @@ class Inbox:
         self._verifier = verifier
         self._transport = transport
         self._probes: list[Probe] = [self.telemetry, *probes]
-        self._store: Store = store.for_consumer(
-            self.name, concurrency=self.settings.concurrency, deadline=self.settings.deadline
-        )
+        self._stores = store
+        self._store = self._make_store()
         self._consumer: Consumer | None = None
+        self._replays: set[Replay] = set()
         self._is_stopping = False
         self._is_entered = False
 
@@ -176,21 +178,81 @@ class Inbox:
         await consumer.run(started)
 
     def stop(self) -> None:
-        """Take nothing new, finish what is running, then let `run` return. May be called twice, and before `run`."""
+        """Take nothing new, finish what is running, then let `run` and `replay` return.
+
+        May be called twice, and before them.
+        """
         self._is_stopping = True
         if self._consumer is not None:
             self._consumer.stop()
+        for replay in self._replays:
+            replay.stop()
 
     @property
     def running_handlers(self) -> list[str]:
         """Names of the handlers that run, also of those that were given up after their deadline."""
-        return [] if self._consumer is None else self._consumer.running_handlers
+        names = [] if self._consumer is None else self._consumer.running_handlers
+        return [*names, *(name for replay in self._replays for name in replay.running_handlers)]
+
+    async def replay(
+        self,
+        selection: Selection | None = None,
+        *,
+        limit: int | None = None,
+        progress: Callable[[ReplayReport], None] | None = None,
+    ) -> ReplayReport:
+        """Send open entries of the quarantine through the whole pipeline again, verification included.
+
+        Idempotent: what was applied already, here or by a late redelivery, is a duplicate. Each runs once, and goes
+        back where it fails. Killed half-way, it has done what it has; do it again. Workers, and other replays, may be
+        at work meanwhile. `stop` ends it early.
+
+        Args:
+            selection: which entries; their state is always `open`. None takes all.
+            limit: most entries; None takes all.
+            progress: told what has become of them so far, every now and then and at the end. Must not raise.
+
+        Returns:
+            What has become of each.
+
+        Raises:
+            StartupError: with one message that names the fix; nothing was replayed.
+            StoreError: the database cannot be reached, or the patience with it ended.
+            StopTimeout: a handler did not come back within the shutdown's patience.
+        """
+        self._require_handlers()
+        replay = Replay(
+            self.name,
+            store=self._make_store(),
+            registry=self.registry,
+            verifier=self._verifier,
+            settings=self.settings,
+            probes=self._probes,
+            selection=selection or Selection(),
+            limit=limit,
+            progress=progress,
+        )
+        self._replays.add(replay)
+        if self._is_stopping:
+            replay.stop()
+        try:
+            return await replay.run()
+        finally:
+            self._replays.discard(replay)
+
+    def _make_store(self) -> Store:
+        return self._stores.for_consumer(
+            self.name, concurrency=self.settings.concurrency, deadline=self.settings.deadline
+        )
+
+    def _require_handlers(self) -> None:
+        require(len(self.registry) > 0, "the Inbox has no handlers: @inbox.handler('type'), or inbox.add_service(...)")
+        self.registry.check()
 
     def _make_consumer(self) -> Consumer:
         require(self._consumer is None, "an Inbox runs once; make another one")
         require(self._transport is not None, "the Inbox has no transport: Inbox(..., transport=RabbitMQ(...))")
-        require(len(self.registry) > 0, "the Inbox has no handlers: @inbox.handler('type'), or inbox.add_service(...)")
-        self.registry.check()
+        self._require_handlers()
         assert self._transport is not None  # noqa: S101 - required above; for the type checker
         self._consumer = Consumer(
             self.name,
