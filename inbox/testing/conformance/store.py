@@ -14,6 +14,7 @@ The tests are coroutines, so pytest needs a plugin that runs them.
 from __future__ import annotations
 
 from inbox.testing.conformance.store_beside import AttemptConformance, LifeConformance, QuarantineConformance
+from inbox.testing.conformance.store_desk import DeskConformance
 from inbox.testing.conformance.store_figures import FiguresConformance
 from inbox.testing.conformance.store_rig import Quarantined, StoreRig, delivery, event, handler, opened, record
 from inbox.testing.conformance.store_units import RaceConformance, UnitConformance
@@ -27,6 +28,7 @@ class StoreConformance(
     LifeConformance,
     AttemptConformance,
     QuarantineConformance,
+    DeskConformance,
     FiguresConformance,
 ):
     """The whole suite."""
