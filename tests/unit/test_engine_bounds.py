@@ -67,6 +67,20 @@ async def test_two_reasons_pause_intake_until_both_are_gone() -> None:
     assert await taking is not None
 
 
+async def test_the_end_of_one_pause_does_not_end_another() -> None:
+    intake = LocalIntake(MemoryStore(), MemoryTransport(), most=4)
+    intake.pause(1000, "a test")
+    intake.pause(0, "the quarantine is full")
+    while len(intake._pauses) > 1:
+        await asyncio.sleep(0)
+    assert intake.is_paused
+    intake.take(delivery())
+    taking = asyncio.create_task(intake.next())
+    await asyncio.sleep(0)
+    assert not taking.done()
+    taking.cancel()
+
+
 async def test_a_pause_is_not_made_longer_by_whoever_asks_for_it_again() -> None:
     intake = LocalIntake(MemoryStore(), MemoryTransport(), most=4)
     intake.pause(0, "full")
