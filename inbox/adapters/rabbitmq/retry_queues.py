@@ -82,10 +82,12 @@ class RetryQueue:
 
 def milliseconds(seconds: float) -> int:
     """Whole milliseconds that are not less than `seconds`, between 0 and `LONGEST_WAIT`; for no number, the longest."""
+    if seconds <= 0:
+        return 0
     if not seconds <= LONGEST_WAIT:
         return int(LONGEST_WAIT * 1000)
     # Rounded first, or 0.07 seconds would be 71 milliseconds.
-    return max(math.ceil(round(seconds * 1000, 3)), 0)
+    return max(math.ceil(round(seconds * 1000, 3)), 1)
 
 
 def retry_queues(target: str, delays: Iterable[float]) -> tuple[RetryQueue, ...]:

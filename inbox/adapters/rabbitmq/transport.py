@@ -30,6 +30,7 @@ from inbox.adapters.rabbitmq.tls import make_context
 from inbox.adapters.rabbitmq.topology import Topology, declare_queue
 from inbox.adapters.rabbitmq.undecodable import install
 from inbox.config import require
+from inbox.core.facts import fact
 from inbox.errors import ConfigurationError, InboxError, StartupError, TransportError
 
 if TYPE_CHECKING:
@@ -272,7 +273,8 @@ class RabbitMQ:
         except Returned:
             if not self.settings.declare:
                 raise
-            log.warning("retry queue %r is gone; declaring it again", retry.name)
+            told = fact("retry-queue-gone", queue=retry.name)
+            log.warning("retry queue %r is gone; declaring it again", retry.name, extra=told)
             await self._declare_again(self._outlet, retry)
             await self._publish_copy(self._outlet, retry, delivery, key, left)
 
@@ -369,16 +371,21 @@ class RabbitMQ:
             generation = await self._connect()
             started = time.monotonic()
             await self._unless_stopped(self._start_consumers(generation, sink))
-            log.info("consuming queue %r, connection %d", self.topology.queue, self.generation)
+            told = fact("consuming", queue=self.topology.queue, connection=self.generation)
+            log.info("consuming queue %r, connection %d", self.topology.queue, self.generation, extra=told)
             await self._unless_stopped(generation.wait_lost())
         except TransportError as error:
             await self._discard()
-            log.warning("%s; trying again", error)
+            told = fact("broker-awaited", queue=self.topology.queue, error=type(error).__name__)
+            log.warning("%s; trying again", error, extra=told)
             raise
         except InboxError:
             await self._discard()
             raise
-        log.warning("the link that delivers queue %r is lost; connecting again", self.topology.queue)
+        queue = self.topology.queue
+        log.warning(
+            "the link that delivers queue %r is lost; connecting again", queue, extra=fact("link-lost", queue=queue)
+        )
         was_useful = generation.has_delivered or time.monotonic() - started >= self.settings.reconnect_max_delay
         await self._discard()
         if not was_useful:
