@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from inbox.core.facts import fact
 from inbox.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
@@ -68,7 +69,10 @@ class HandlerTasks:
             raise
         if not done:
             if not await _cancel(task, patience):
-                log.error("handler %s did not come back after its deadline; its slot is taken until it does", name)
+                told = fact("handler-stuck", handler=name)
+                log.error(
+                    "handler %s did not come back after its deadline; its slot is taken until it does", name, extra=told
+                )
                 raise HandlerStuck(f"handler {name} did not come back after its deadline", task)
             raise DeadlineExceeded(f"handler {name} passed the unit's deadline")
         if task.cancelled():

@@ -9,6 +9,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from inbox.core.facts import fact
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
@@ -164,7 +166,7 @@ class LocalIntake:
         self._reopen(why)  # not where its patience ended: the worker ends, and begins nothing more
 
     def _close(self, why: str) -> None:
-        log.warning("intake paused: %s", why)
+        log.warning("intake paused: %s", why, extra=fact("intake-paused", reason=why))
         self._pauses.add(why)
         self._open.clear()
         self.changed.set()
@@ -174,4 +176,4 @@ class LocalIntake:
         if not self._pauses and not self.stopping.is_set():
             self._open.set()
             self.changed.set()
-            log.warning("intake resumed")
+            log.warning("intake resumed", extra=fact("intake-resumed"))

@@ -12,6 +12,7 @@ import secrets
 import socket
 from typing import TYPE_CHECKING
 
+from inbox.core.facts import fact
 from inbox.core.figures import CONSUMING, PAUSED, STOPPED, WorkerReport
 
 if TYPE_CHECKING:
@@ -75,4 +76,6 @@ class Reporter:
         except Exception as error:  # noqa: BLE001 - whatever it is, no event must suffer for a report
             self.failures += 1
             if self.failures == 1:
-                log.debug("a report of this worker could not be written (%s)", type(error).__name__)
+                name = type(error).__name__
+                told = fact("report-failed", error=name)
+                log.debug("a report of this worker could not be written (%s)", name, extra=told)

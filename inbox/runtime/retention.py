@@ -7,6 +7,7 @@ import logging
 import random
 from typing import TYPE_CHECKING
 
+from inbox.core.facts import fact
 from inbox.errors import InboxError
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ class Retention:
             done = await self._store.prune(window, batch=BATCH, pause=PAUSE, progress=_go_on)
         except Exception as error:  # noqa: BLE001 - as above; only our own texts hold nothing of a peer's
             what = str(error) if isinstance(error, InboxError) else type(error).__name__
-            log.warning("old rows could not be deleted, which is tried again: %s", what)
+            told = fact("clean-up-failed", error=type(error).__name__)
+            log.warning("old rows could not be deleted, which is tried again: %s", what, extra=told)
             return 1.0
         if done.is_skipped:
             return _ASK_AGAIN
@@ -63,6 +65,14 @@ class Retention:
             log.info(
                 "old rows deleted: inbox=%d attempts=%d quarantine=%d workers=%d; kept for the quarantine: %d",
                 *(done.inbox, done.attempts, done.quarantine, done.workers, done.kept),
+                extra=fact(
+                    "cleaned-up",
+                    inbox=done.inbox,
+                    attempts=done.attempts,
+                    quarantine=done.quarantine,
+                    workers=done.workers,
+                    kept=done.kept,
+                ),
             )
         return 1.0
 

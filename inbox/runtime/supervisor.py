@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from inbox.core.facts import fact
 from inbox.runtime.worker import Exit
 
 if TYPE_CHECKING:
@@ -155,17 +156,20 @@ class Supervisor:
         slot.deaths = 1 if lived > self._max_delay else slot.deaths + 1
         delay = min(self._max_delay, 0.5 * 2.0 ** min(slot.deaths - 1, 16))
         slot.restart_at = time.monotonic() + delay
-        log.error("worker %d died (%s); starting it again in %.1f s", slot.number, _how(code), delay)
+        how = describe_end(code)
+        told = fact("worker-died", worker=slot.number, how=how, delay=delay)
+        log.error("worker %d died (%s); starting it again in %.1f s", slot.number, how, delay, extra=told)
 
     def _stop_all(self) -> None:
-        running = [slot.process for slot in self._slots if slot.process is not None]
-        for process in running:
+        running = [(slot.number, slot.process) for slot in self._slots if slot.process is not None]
+        for _, process in running:
             process.terminate()
         deadline = time.monotonic() + self._patience
-        for process in running:
+        for number, process in running:
             process.join(max(0.0, deadline - time.monotonic()))
             if process.exitcode is None:
-                log.error("%s did not stop in time and is killed", process.name)
+                told = fact("worker-killed", worker=number)
+                log.error("%s did not stop in time and is killed", process.name, extra=told)
                 process.kill()
                 process.join()
                 self._result = Exit.STOPPED_HARD
@@ -175,7 +179,7 @@ class Supervisor:
 
 def _run(target: Callable[..., int], telling: Connection, arguments: tuple[object, ...]) -> None:
     """Body of a process."""
-    threading.Thread(target=_stop_with_supervisor, name="supervisor", daemon=True).start()
+    threading.Thread(target=stop_with_parent, name="supervisor", daemon=True).start()
 
     def tell(word: bytes) -> None:
         with suppress(OSError):  # nobody listens any more: then the thread above ends us
@@ -186,11 +190,11 @@ def _run(target: Callable[..., int], telling: Connection, arguments: tuple[objec
     sys.exit(code)
 
 
-def _stop_with_supervisor() -> None:
-    """Stop in an orderly way when the supervisor has died: nobody else would ever stop this process."""
-    supervisor = multiprocessing.parent_process()
-    if supervisor is not None:
-        supervisor.join()
+def stop_with_parent() -> None:
+    """Stop in an orderly way when the process that started this one has died: nobody else would ever stop it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -202,5 +206,6 @@ def _word(told: Connection) -> bytes:
         return b""
 
 
-def _how(code: int) -> str:
+def describe_end(code: int) -> str:
+    """How a process ended, for people; `code` is what multiprocessing has as its exit code."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

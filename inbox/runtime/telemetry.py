@@ -12,9 +12,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from inbox.core.disposition import FailureKind
+from inbox.core.facts import fact
 from inbox.core.lifecycle import Command, Outcome
 
 if TYPE_CHECKING:
+    from inbox.core.facts import Value
     from inbox.ports import Passage
 
 log = logging.getLogger("inbox")
@@ -39,12 +41,12 @@ _COUNTED: dict[tuple[Command, Outcome], tuple[str, ...]] = {
     (Command.WAIT, Outcome.AGAIN): ("repeated",),
 }
 
-#: What a person should know.
-_TOLD: dict[tuple[Command, Outcome], str] = {
-    (Command.QUARANTINE, Outcome.DONE): "quarantined",
-    (Command.QUARANTINE, Outcome.FAILED): "could not be quarantined yet",
-    (Command.RESOLVE, Outcome.UNRESOLVED): "commit unresolved",
-    (Command.DELAY, Outcome.FAILED): "could not be delayed by a copy, is held in hand instead",
+#: What a person should know: the fact's word, and how a line says it.
+_TOLD: dict[tuple[Command, Outcome], tuple[str, str]] = {
+    (Command.QUARANTINE, Outcome.DONE): ("quarantined", "quarantined"),
+    (Command.QUARANTINE, Outcome.FAILED): ("not-quarantined", "could not be quarantined yet"),
+    (Command.RESOLVE, Outcome.UNRESOLVED): ("commit-unresolved", "commit unresolved"),
+    (Command.DELAY, Outcome.FAILED): ("not-delayed", "could not be delayed by a copy, is held in hand instead"),
 }
 
 #: Reasons to undo that are no failures.
@@ -72,20 +74,32 @@ class Telemetry:
         for count in _COUNTED.get((command, outcome), ()):
             self.counts["ignored" if is_ignored and count == "applied" else count] += 1
         if told := _TOLD.get((command, outcome)):
-            log.warning("%s: %s", told, _facts(passage))
+            what, words = told
+            fields = _fields(passage)
+            log.warning("%s: %s", words, _line(fields), extra=fact(what, **fields))
         if command is Command.ACKNOWLEDGE and passage.is_ack_lost:
             self.counts["ack_lost"] += 1
         if command is Command.RECORD and passage.failure is not None:
             kind = passage.failure.kind
             self.counts[kind.value if kind in _NO_FAILURES else f"failed:{kind.value}"] += 1
-            log.info("undone: %s", _facts(passage))
+            fields = _fields(passage)
+            log.info("undone: %s", _line(fields), extra=fact("undone", **fields))
 
 
-def _facts(passage: Passage) -> str:
-    handler = "-" if passage.handler is None else passage.handler.name
+def _fields(passage: Passage) -> dict[str, Value]:
     failure = passage.failure
-    why = "" if failure is None else f" reason={failure.reason}"
-    line = f"event={event_label(passage)} handler={handler}{why} attempts={passage.attempts.charged}"
     # What a handler or a verifier gives as its reason may quote the event: it stays in the quarantine.
     is_ours = failure is not None and failure.kind not in (FailureKind.REJECTED, FailureKind.REFUSED)
-    return f"{line}: {failure.detail}" if failure is not None and is_ours else line
+    return {
+        "event": None if passage.event is None else event_label(passage),
+        "handler": None if passage.handler is None else passage.handler.name,
+        "reason": None if failure is None else failure.reason,
+        "attempts": passage.attempts.charged,
+        "detail": failure.detail if failure is not None and is_ours else None,
+    }
+
+
+def _line(fields: dict[str, Value]) -> str:
+    why = "" if fields["reason"] is None else f" reason={fields['reason']}"
+    line = f"event={fields['event'] or '-'} handler={fields['handler'] or '-'}{why} attempts={fields['attempts']}"
+    return line if fields["detail"] is None else f"{line}: {fields['detail']}"

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from inbox.core.facts import fact
 from inbox.errors import InboxError
 from inbox.runtime.consumer import StopTimeout
 
@@ -65,12 +66,15 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
         _run(inbox, on_start)
     except InboxError as error:
         if not has_started.is_set():
-            log.error("not started: %s", error)  # noqa: TRY400 - one line, no traceback; it names the fix
+            told = fact("not-started", error=type(error).__name__)
+            log.error("not started: %s", error, extra=told)  # noqa: TRY400 - one line, no traceback; it names the fix
             return Exit.NOT_STARTED
-        log.error("%s", error)  # noqa: TRY400 - as above
+        log.error("%s", error, extra=fact("failed", error=type(error).__name__))  # noqa: TRY400 - as above
         return Exit.FAILED
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, it has ended the run
-        log.error("stopped by a defect: %s", _place(error))  # noqa: TRY400 - its text could be a payload's
+        name, place = type(error).__name__, place_of(error)
+        told = fact("defect", error=name, place=place)
+        log.error("stopped by a defect: %s at %s", name, place, extra=told)  # noqa: TRY400 - its text could be a payload's
         return Exit.FAILED
     return Exit.STOPPED
 
@@ -162,7 +166,7 @@ class Watchdog:
 
 
 def _end_hard(reason: StopTimeout) -> None:
-    log.error("%s", reason)
+    log.error("%s", reason, extra=fact("stopped-hard", handlers=reason.handlers))
     _exit_now(Exit.STOPPED_HARD)
 
 
@@ -171,7 +175,7 @@ def _exit_now(code: Exit) -> None:
     os._exit(code)
 
 
-def _place(error: BaseException) -> str:
-    """Class and place of an error that nobody expected."""
+def place_of(error: BaseException) -> str:
+    """File and line at which an error that nobody expected was raised, caught with its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{type(error).__name__} at {frames[-1].filename}:{frames[-1].lineno}"
+    return f"{frames[-1].filename}:{frames[-1].lineno}"

@@ -238,10 +238,10 @@ def test_a_worker_stops_when_its_supervisor_has_died(monkeypatch: pytest.MonkeyP
     told: list[int] = []
     monkeypatch.setattr(os, "kill", lambda _, number: told.append(number))
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: None)
-    supervisor._stop_with_supervisor()
+    supervisor.stop_with_parent()
     assert not told, "nobody supervises"
     monkeypatch.setattr(multiprocessing, "parent_process", Dead)
-    supervisor._stop_with_supervisor()
+    supervisor.stop_with_parent()
     assert told == [signal.SIGTERM]
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from inbox.adapters.mysql.side import AdHoc, Statement, Wire
+from inbox.core.facts import fact
 from inbox.core.records import InboxRecord, Resolution
 from inbox.errors import StoreError
 from inbox.tables import InboxTables, qualified
@@ -92,7 +93,8 @@ class Resolver:
                         async with self.adhoc.connected() as wire:
                             return await self._ask(wire, record, old)
         except Exception as error:  # noqa: BLE001 - whatever stands in the way of an answer, there is none
-            _log.warning("could not ask what became of a commit: %s", type(error).__name__)
+            name = type(error).__name__
+            _log.warning("could not ask what became of a commit: %s", name, extra=fact("commit-not-asked", error=name))
         return Resolution.UNRESOLVED
 
     async def _ask(self, wire: Wire, record: InboxRecord, old: ServerSession | None) -> Resolution:

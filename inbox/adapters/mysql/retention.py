@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from inbox.adapters.mysql.side import Answer, Statement
+from inbox.core.facts import fact
 from inbox.core.retention import Pruned
 from inbox.errors import ConfigurationError, Contended, SchemaError, StoreError, StoreUnavailable
 from inbox.tables import QuarantineState, qualified
@@ -279,7 +280,8 @@ class Retention:
             except (Contended, StoreUnavailable) as error:
                 # With the connection the lock has gone, or goes now: another clean-up may take it.
                 wire.discard()
-                _log.warning("the clean-up ended early, and the next one goes on from there: %s", error)
+                told = fact("clean-up-cut-short", error=type(error).__name__)
+                _log.warning("the clean-up ended early, and the next one goes on from there: %s", error, extra=told)
                 run.is_ended_early = True
             return run.result
 
@@ -378,7 +380,10 @@ class _Run:
             except StoreError as error:
                 if error.code not in _LOCKED:
                     raise
-                _log.warning("the clean-up left %d rows to the next one: others hold them locked", len(keys))
+                told = fact("clean-up-locked-out", rows=len(keys))
+                _log.warning(
+                    "the clean-up left %d rows to the next one: others hold them locked", len(keys), extra=told
+                )
                 self.is_ended_early, deleted = True, 0
         change = {sweep.counts: getattr(self._done, sweep.counts) + deleted}
         self._done = replace(self._done, kept=self._done.kept + len(rows) - len(keys), **change)

@@ -29,6 +29,7 @@ from inbox.adapters.mysql.unit import Unit
 from inbox.adapters.mysql.workers import WorkerBook, WorkerSql
 from inbox.adapters.mysql.writable import WriteGate
 from inbox.config import DatabaseSettings, check_consumer_name
+from inbox.core.facts import fact
 from inbox.errors import ConfigurationError, StartupError, StoreError, StoreUnavailable
 from inbox.tables import InboxTables, TableNames, define_tables, qualified
 
@@ -170,11 +171,14 @@ class MySQLStore:
         findings: list[schema.Finding] = await retrying(self._reached)
         self._is_open = True
         for finding in findings:
-            _log.warning("%s", finding)
+            told = fact("schema-finding", severity=finding.severity.value, code=finding.code, table=finding.table)
+            _log.warning("%s", finding, extra=told)
 
     def _say_waiting(self, state: RetryCallState) -> None:
         if state.attempt_number == 1:
-            _log.warning("the database cannot be reached; waiting for it up to %g s", self._settings.start_patience)
+            patience = self._settings.start_patience
+            told = fact("database-awaited", patience=patience)
+            _log.warning("the database cannot be reached; waiting for it up to %g s", patience, extra=told)
 
     async def _reached(self) -> list[schema.Finding]:
         try:
@@ -262,7 +266,7 @@ class MySQLStore:
             if not self._is_open:
                 raise
             # A password or certificate that was changed under a running worker: whoever did it can mend it.
-            _log.warning("%s", error)
+            _log.warning("%s", error, extra=fact("database-refuses", error=type(error).__name__))
             raise StoreUnavailable("the database does not let us in any more") from error
 
     async def _kill(self, session: ServerSession) -> bool:
