@@ -23,7 +23,7 @@ STATEMENTS = [
 
 async def test_the_statements_of_the_document_run(pair: Pair) -> None:
     await create_tables(pair)
-    assert len(STATEMENTS) >= 12
+    assert len(STATEMENTS) >= 10
     with closing(connect(pair.database_url)) as connection, connection.cursor() as cursor:
         for statement in STATEMENTS:
             cursor.execute(statement)
