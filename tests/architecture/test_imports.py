@@ -10,7 +10,7 @@ from tests.architecture.modules import Module, modules
 # Each part may import itself, what stands below it, and what is named here beside it.
 LAYERS: list[dict[str, set[str]]] = [
     {"errors": set(), "core": {"errors"}},
-    {"config": set(), "ports": {"config"}, "tables": set(), "schema_files": {"tables"}},
+    {"config": set(), "ports": {"config"}, "tables": set(), "schema_files": {"tables"}, "units": set()},
     {
         "app": {"service", "runtime"},
         "service": {"app", "runtime"},

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-from sqlalchemy.exc import InvalidRequestError
+from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.classify import facts, translated
-from inbox.adapters.mysql.guard import UNIT, Doom, Guard
+from inbox.adapters.mysql.guard import UNIT, Guard
 from inbox.adapters.mysql.lane import kill_session
-from inbox.adapters.mysql.view import View
 from inbox.core.records import Claim, InboxRecord
-from inbox.errors import CommitUnknown, Contended, InboxError, Torn, UnitMisused
+from inbox.errors import CommitUnknown, Contended, InboxError, Torn
+from inbox.units.verdict import Stage, judge_exception, judge_return, to_its_end
+from inbox.units.view import View
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
@@ -35,16 +33,6 @@ _DUPLICATE_KEY: Final = 1062
 _NO_SUCH_SAVEPOINT: Final = 1305
 #: Names no procedure can know beforehand; begins as `screen.OWN_SAVEPOINT`.
 _SAVEPOINTS: Final = (f"inbox_{secrets.token_hex(4)}_{number}" for number in itertools.count())
-
-
-class Stage(Enum):
-    """How far a unit is."""
-
-    BEGUN = "begun"
-    CLAIMED = "claimed"
-    FAILED = "failed"
-    APPLIED = "applied"
-    OVER = "over"
 
 
 class Unit:
@@ -78,7 +66,7 @@ class Unit:
         self._stage = Stage.BEGUN
         self._consumer = ""
         self._savepoint: str | None = None
-        self._view = View(lane)
+        self._view = View(lane, lane.driver.guard)
 
     # -------------------------------------------------------------- the claim
     async def claim(self, record: InboxRecord) -> Claim:
@@ -145,10 +133,10 @@ class Unit:
             yield
             await self._look_after(guard)
             cancelled = task is not None and task.cancelling() > cancelled_before
-            _judge_return(guard, name, cancelled=cancelled)
+            judge_return(guard, name, cancelled=cancelled)
         except BaseException as error:  # noqa: BLE001 - judged, and always raised
             cancelled = task is not None and task.cancelling() > cancelled_before
-            _judge_exception(guard, name, error, cancelled=cancelled)
+            judge_exception(guard, name, error, cancelled=cancelled)
         finally:
             UNIT.reset(carried)
             guard.stop()
@@ -179,7 +167,7 @@ class Unit:
         """See `inbox.ports.UnitOfWork.commit`."""
         self._expect(Stage.CLAIMED, Stage.APPLIED)
         self._stage = Stage.OVER
-        await _to_its_end(self._commit())
+        await to_its_end(self._commit())
 
     async def _commit(self) -> None:
         try:
@@ -217,7 +205,7 @@ class Unit:
             # unit runs on its connection then: there must be none.
             guard.stop()
             guard.tripped = True
-        await _to_its_end(self._rollback())
+        await to_its_end(self._rollback())
 
     async def _rollback(self) -> None:
         driver = self.lane.driver
@@ -257,52 +245,3 @@ class Unit:
     def _expect(self, *stages: Stage) -> None:
         if self._stage not in stages:
             raise RuntimeError(f"a unit that is {self._stage.value} cannot do this")
-
-
-# ------------------------------------------------------------------ verdicts
-def _judge_return(guard: Guard, handler: str, *, cancelled: bool) -> None:
-    """The handler returned: whether it may be committed."""
-    if guard.doom is not None:
-        raise guard.doom.error(handler)
-    if cancelled:
-        raise UnitMisused("swallowed its cancellation: let asyncio.CancelledError pass", handler=handler)
-
-
-def _judge_exception(guard: Guard, handler: str, error: BaseException, *, cancelled: bool) -> NoReturn:
-    """The handler raised: what is to be said about it.
-
-    A cancellation goes on as it is. What the server did to the unit counts more than what the handler made of it, and
-    so does a command that was refused. Otherwise the handler's own exception says most.
-    """
-    if not isinstance(error, Exception | asyncio.CancelledError) or (
-        isinstance(error, asyncio.CancelledError) and cancelled
-    ):
-        raise error
-    doom = guard.doom
-    if doom is not None and not _says_more(error, doom):
-        raise doom.error(handler) from error
-    if isinstance(error, asyncio.CancelledError):
-        raise UnitMisused("raised CancelledError, though nobody cancelled it", handler=handler) from error
-    raise error
-
-
-def _says_more(error: BaseException, doom: Doom) -> bool:
-    """Whether the exception a handler left with tells more than the reason for which its unit is doomed."""
-    if isinstance(error, UnitMisused):
-        return doom.kind is UnitMisused
-    # What SQLAlchemy says about a transaction or connection that is over is a consequence.
-    return doom.mild and not isinstance(error, InvalidRequestError)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Let `work` end whatever happens to the caller; a cancellation goes on afterwards."""
-    task = asyncio.ensure_future(work)
-    cancellation: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if cancellation is not None:
-        raise cancellation from (None if task.cancelled() else task.exception())
-    task.result()

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from inbox.adapters.mysql.session import UnitSession
 from inbox.core.handler import Face
+from inbox.units.session import UnitSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from sqlalchemy.engine import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from inbox.adapters.mysql.lane import Lane
     from inbox.core.event import Event
     from inbox.core.handler import Handler
+    from inbox.units.guard import Guard
+
+
+class ViewedLane(Protocol):
+    """What is needed of a unit's connection."""
+
+    @property
+    def connection(self) -> AsyncConnection:
+        """SQLAlchemy's view of it."""
+        ...
+
+    @property
+    def sync(self) -> Connection:
+        """SQLAlchemy's synchronous connection; good for what does no I/O."""
+        ...
+
+    def leave_transaction(self) -> bool:
+        """End SQLAlchemy's own transaction objects, and send nothing.
+
+        Returns:
+            Whether the next unit finds everything as the last one did.
+        """
+        ...
 
 
 class View:
@@ -25,10 +48,12 @@ class View:
 
     Args:
         lane: the unit's connection.
+        guard: its doorkeeper.
     """
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: ViewedLane, guard: Guard) -> None:
         self._lane = lane
+        self._guard = guard
         self._session: UnitSession | None = None
 
     async def call(self, handler: Handler, event: Event, prepared: object) -> None:
@@ -73,16 +98,16 @@ class View:
             self._session.finish()
 
     def _begin(self) -> None:
-        # Costs no packet: the transaction began with the claim, and MySQL needs no BEGIN without autocommit.
+        # Sends nothing: the transaction began with the claim.
         self._lane.sync.begin()
 
     def _settings(self) -> dict[str, Any]:
         # Attributes stay readable after `commit()`, which ends nothing; expired ones would be read again from the
         # database, which an AsyncSession cannot do on attribute access (SQLAlchemy manual, "Preventing Implicit IO").
-        return {"guard": self._lane.driver.guard, "expire_on_commit": False}
+        return {"guard": self._guard, "expire_on_commit": False}
 
     def end(self) -> bool:
-        """The transaction is over on the server: end SQLAlchemy's idea of it too, without a packet.
+        """The transaction is over on the server: end SQLAlchemy's idea of it too, and send nothing.
 
         Returns:
             Whether the next unit finds the connection as this one did.

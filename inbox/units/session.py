@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.orm import Session
 
-from inbox.adapters.mysql.guard import ROLLED_BACK, Guard
+from inbox.units.guard import ROLLED_BACK, Guard
 
 _FLUSH_FAILED: Final = "a flush failed outside of begin_nested(), and SQLAlchemy rolled back: wrap it in begin_nested()"
 _BLOCK_FAILED: Final = "swallowed an exception that left its begin() block: use begin_nested() for a part that may fail"
