@@ -185,8 +185,12 @@ class QuarantineDesk(Protocol):
         """
         ...
 
-    async def restore(self, entries: Sequence[QuarantinedDelivery]) -> int:
+    async def restore(self, entries: Sequence[QuarantinedDelivery], *, dry_run: bool = False) -> int:
         """Put entries back with all that is known of them, for this consumer. What is there already stays as it is.
+
+        Args:
+            entries: what was read whole, here or elsewhere.
+            dry_run: only count what is not there.
 
         Returns:
             How many were put back.

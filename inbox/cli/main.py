@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from inbox.cli.prune import prune
 from inbox.cli.publish import publish
+from inbox.cli.quarantine import app as quarantine_app
 from inbox.cli.run import run
 from inbox.cli.schema import app as schema_app
 from inbox.cli.status import status
@@ -38,6 +39,7 @@ app.command()(status)
 app.command()(prune)
 app.command()(publish)
 app.add_typer(schema_app, name="schema")
+app.add_typer(quarantine_app, name="quarantine")
 
 
 @app.callback(invoke_without_command=True)

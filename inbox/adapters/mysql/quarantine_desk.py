@@ -50,6 +50,8 @@ Parameters = tuple[bytes | str | int | None, ...]
 #: Entries that one statement decides or reads at most: few enough that nobody waits for its locks.
 BATCH: Final = 200
 
+#: Characters that the column holds (`inbox.tables`).
+_NOTE_LENGTH: Final = 512
 _NO_SUCH_INDEX: Final = 1176
 
 _COLUMNS: Final = """\
@@ -250,7 +252,7 @@ class MySQLDesk:
         discarded = 0
         after: QuarantineCursor | None = None
         while page := await self.list(selection, after=after, limit=BATCH):
-            done = await self._decide(page, QuarantineState.DISCARDED, note)
+            done = await self._decide(page, QuarantineState.DISCARDED, note[:_NOTE_LENGTH])
             discarded += done
             after = page[-1].cursor
             if progress is not None:
@@ -267,10 +269,13 @@ class MySQLDesk:
             decided += (await self._side.run(Statement(self._sql.decide(len(batch)), values))).affected
         return decided
 
-    async def restore(self, entries: Sequence[QuarantinedDelivery]) -> int:
+    async def restore(self, entries: Sequence[QuarantinedDelivery], *, dry_run: bool = False) -> int:
         """See `inbox.ports.QuarantineDesk.restore`."""
         restored = 0
         for each in entries:
+            if dry_run:
+                restored += not await self._is_there(each)
+                continue
             headers = stored_headers(each.delivery)
             size = len(headers) + len(each.delivery.body)
             full = await self._book.why_full(size)

@@ -322,6 +322,8 @@ class DeskConformance(Suite):
             entries = await store.desk.list(ALL)
             whole = await store.desk.get([entry.digest for entry in entries])
             assert await store.desk.restore(whole) == 0
+            assert await other.desk.restore(whole, dry_run=True) == 3
+            assert await other.desk.list(ALL) == []
             assert await other.desk.restore(whole) == 3
             assert await other.desk.restore(whole) == 0
             again = await other.desk.list(ALL)

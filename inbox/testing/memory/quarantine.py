@@ -194,16 +194,17 @@ class MemoryDesk:
                 decided += 1
         return decided
 
-    async def restore(self, entries: Sequence[QuarantinedDelivery]) -> int:
+    async def restore(self, entries: Sequence[QuarantinedDelivery], *, dry_run: bool = False) -> int:
         """As `ports.QuarantineDesk.restore`."""
         restored = 0
         for each in entries:
             digest = delivery_digest(each.delivery)
             if digest not in self._rows:
-                row = _restored(each)
-                self._expect_room(row)
-                self._rows[digest] = row
                 restored += 1
+                if not dry_run:
+                    row = _restored(each)
+                    self._expect_room(row)
+                    self._rows[digest] = row
         return restored
 
 
