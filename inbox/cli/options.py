@@ -317,6 +317,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
+        self._then: list[Callable[[], object]] = []
 
     @property
     def is_asked(self) -> bool:
@@ -332,9 +333,18 @@ class Interruption:
             asked.cancel()
         return self.is_asked
 
+    def then(self, call: Callable[[], object]) -> None:
+        """Call `call` as soon as it is wanted; at once where it is already."""
+        if self.is_asked:
+            call()
+        else:
+            self._then.append(call)
+
     def ask(self) -> None:
         """Want it."""
         self._asked.set()
+        while self._then:
+            self._then.pop(0)()
 
 
 @contextmanager

@@ -116,8 +116,7 @@ class Status:
         for figures in self.figures:
             yield from self._lines_of(figures)
         for queue in self.queues:
-            # Most delays never had a copy: a queue that is not there holds none.
-            if queue.role != "retry" or queue.ready is not None:
+            if queue.role != "retry" or queue.ready:  # there is one for each delay, and nearly all are empty
                 yield _line("queue", _queue(queue))
 
     def _lines_of(self, figures: Figures) -> Iterator[str]:

@@ -214,6 +214,19 @@ async def test_the_first_signal_asks_and_what_was_before_is_there_again() -> Non
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+async def test_what_is_to_follow_follows_once() -> None:
+    called: list[int] = []
+    with interruptible() as interruption:
+        interruption.then(lambda: called.append(1))
+        assert called == []
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(5):
+            await interruption.wait()
+        interruption.then(lambda: called.append(2))
+        interruption.ask()
+    assert called == [1, 2]
+
+
 def test_the_second_signal_ends_it_where_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
     async def work() -> None:
         with interruptible() as interruption:

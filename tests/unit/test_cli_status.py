@@ -92,7 +92,8 @@ def test_people_read_it_in_words() -> None:
         QueueDepth("billing", "main", 1200, 1),
         QueueDepth("billing.dead", "dead", 0, 0),
         QueueDepth("billing.retry.5", "retry", 7, 0),
-        QueueDepth("billing.retry.60", "retry", None, 0),
+        QueueDepth("billing.retry.60", "retry", 0, 0),
+        QueueDepth("billing.retry.300", "retry", None, 0),
     ]
     assert [*Status([BUSY], queues, 60).lines()] == [
         "billing (2031-05-06 07:08:09 UTC, schema 1)",
