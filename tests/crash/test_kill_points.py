@@ -37,6 +37,6 @@ async def test_three_racing_workers_are_killed(world: World, point: CrashPoint) 
 async def recover(world: World) -> None:
     survivor = world.worker()
     await asyncio.to_thread(survivor.wait_ready)
-    await world.wait_drained()
+    await world.wait_copies_back()
     assert await asyncio.to_thread(survivor.stop) == 0
     await world.judge()

@@ -105,7 +105,7 @@ async def recover(world: World) -> None:
 
 
 async def finish(world: World, worker: CrashWorker) -> None:
-    await world.wait_drained()
+    await world.wait_copies_back()
     assert await asyncio.to_thread(worker.stop) == 0
     await world.judge()
 

@@ -13,6 +13,7 @@ from yarl import URL
 
 from inbox.adapters.mysql.schema import apply
 from inbox.adapters.rabbitmq.publisher import Publisher
+from inbox.adapters.rabbitmq.retry_queues import retry_queues
 from inbox.app import Inbox
 from inbox.tables import define_tables
 from inbox.testing.crash import CrashWorker
@@ -20,7 +21,7 @@ from tests.crash import app
 from tests.pairs import Pair
 
 #: What is published for each crash point: each kind leads through other commands.
-KINDS = ["apply"] * 6 + ["flaky", "reject", "lose_connection", "lose_commit"]
+KINDS = ["apply"] * 6 + ["flaky", "reject", "lose_connection", "lose_often", "lose_commit"]
 
 
 @dataclass
@@ -32,6 +33,7 @@ class World:
     exchange: str
     published: list[tuple[str, str]]
     factory: Callable[..., Inbox] = app.make
+    delays: tuple[float, ...] = app.SETTINGS.retry.steps
 
     def worker(
         self, *, database_port: int | None = None, broker_port: int | None = None, **options: Any
@@ -55,32 +57,41 @@ class World:
                     identifier = f"{label}-{number}"
                     if copy == 0:
                         self.published.append((identifier, kind))
-                    await publisher.publish(
-                        b'{"n":1}',
-                        exchange=self.exchange,
-                        routing_key=kind,
-                        headers={
-                            "ce-id": identifier,
-                            "ce-source": "/tests",
-                            "ce-type": kind,
-                            "ce-specversion": "1.0",
-                        },
-                        content_type="application/json",
-                    )
+                    await _publish(publisher, identifier, kind, self.exchange, kind)
 
     async def wait_drained(self) -> None:
-        """Return when every event has ended: applied, or in quarantine, and the queue is empty."""
+        """Return when every event has ended: applied, or in quarantine, and the queues are empty."""
         async with asyncio.timeout(60):
             while not self._all_ended() or await self.left_in_queue() > 0:
                 await asyncio.sleep(0.02)
 
+    async def wait_copies_back(self) -> None:
+        """Return when every copy that waited has come back, and what came with it has ended.
+
+        Who died between a copy and its acknowledgement left both. A copy that the broker moves from its retry queue is
+        counted in no queue, but it goes in order: so do events that are put behind it.
+        """
+        await self.wait_drained()
+        async with Publisher(self.pair.amqp_url) as publisher:
+            for name in self.retry_queues:
+                identifier = f"behind-{name}-{len(self.published)}"
+                self.published.append((identifier, "apply"))
+                await _publish(publisher, identifier, "apply", "", name)
+        await self.wait_drained()
+
+    @property
+    def retry_queues(self) -> list[str]:
+        return [retry.name for retry in retry_queues(self.queue, self.delays)]
+
     async def left_in_queue(self) -> int:
-        """Ready messages by the broker's count; with no consumer left, unacknowledged ones are among them."""
+        """Ready messages by the broker's count, of dead letters and of copies that wait too; with no consumer left,
+        unacknowledged ones are among them.
+        """
         connection = await aio_pika.connect(self.pair.amqp_url)
         async with connection:
-            channel = await connection.channel()
-            queue = await channel.declare_queue(self.queue, passive=True)
-            return queue.declaration_result.message_count or 0
+            return sum(
+                [await _left(connection, name) for name in (*self.retry_queues, f"{self.queue}.dead", self.queue)]
+            )
 
     def _all_ended(self) -> bool:
         return self.count("inbox") + self.count("inbox_quarantine") >= len(set(self.published))
@@ -110,6 +121,27 @@ class World:
         assert not left, "no start is left open"
 
 
+async def _publish(publisher: Publisher, identifier: str, kind: str, exchange: str, routing_key: str) -> None:
+    await publisher.publish(
+        b'{"n":1}',
+        exchange=exchange,
+        routing_key=routing_key,
+        headers={"ce-id": identifier, "ce-source": "/tests", "ce-type": kind, "ce-specversion": "1.0"},
+        content_type="application/json",
+    )
+
+
+async def _left(connection: aio_pika.abc.AbstractConnection, name: str) -> int:
+    """Ready messages of one queue; none where there is no such queue."""
+    channel = await connection.channel()
+    try:
+        queue = await channel.declare_queue(name, passive=True)
+    except aio_pika.exceptions.ChannelNotFoundEntity:
+        return 0
+    await channel.close()
+    return queue.declaration_result.message_count or 0
+
+
 def at_port(url: str, port: int | None) -> str:
     """The same address by way of a proxy on loopback."""
     return url if port is None else str(URL(url).with_port(port))
@@ -126,5 +158,7 @@ async def make_world(pair: Pair) -> World:
         for statement in app.TABLES:
             cursor.execute(statement)
     queue, exchange = pair.unique("ledger"), pair.unique("events")
-    pair.discard(f"{queue}.dead")
-    return World(pair, queue, exchange, [])
+    world = World(pair, queue, exchange, [])
+    for name in (f"{queue}.dead", *world.retry_queues):
+        pair.discard(name)
+    return world
