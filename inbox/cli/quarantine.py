@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from inbox.cli.logs import LOG_FORMAT
 from inbox.cli.options import (
     ATTENTION,
     OK,
@@ -63,7 +64,7 @@ from inbox.cli.quarantine_report import (
     whole_as_dict,
 )
 from inbox.cli.quarantine_transfer import export_to, import_from
-from inbox.cli.run import LOG_FORMAT
+from inbox.core.facts import ATTRIBUTE
 from inbox.core.quarantine import QuarantineCursor, QuarantineState, ReplayReport, Selection
 from inbox.errors import ConfigurationError
 from inbox.runtime.consumer import StopTimeout
@@ -325,7 +326,7 @@ async def _replayed(inbox: Inbox, filters: Filters, limit: int | None, *, show_p
 def _log_to_standard_error() -> None:
     """What a worker would say, less the line for each refused event: the report counts them, the entries tell why."""
     logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
-    logging.getLogger("inbox").addFilter(lambda record: not str(record.msg).startswith("quarantined"))
+    logging.getLogger("inbox").addFilter(lambda record: getattr(record, ATTRIBUTE, {}).get("what") != "quarantined")
 
 
 @app.command("discard")

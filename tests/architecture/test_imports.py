@@ -22,6 +22,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "fetcher": set(),
     },
     {"testing": set(), "dashboard": set(), "cli": {"testing"}},
+    {"__main__": set()},
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
