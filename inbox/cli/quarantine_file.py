@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from inbox.adapters.mysql.quarantine import delivery_digest, stored_delivery, stored_headers
 from inbox.config import check_consumer_name
+from inbox.core.kept import delivery_digest, stored_delivery, stored_headers
 from inbox.core.quarantine import (
     AttemptLine,
     QuarantinedDelivery,

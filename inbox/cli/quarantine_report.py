@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inbox.adapters.mysql.headers import dump_headers
 from inbox.cli.options import printable
 from inbox.cli.quarantine_file import entry_as_dict
+from inbox.core.typed_json import dump_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

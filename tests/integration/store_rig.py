@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.pool import NullPool
 
 from inbox.adapters.mysql import MySQL, MySQLStore
-from inbox.adapters.mysql.headers import load_headers
 from inbox.config import DatabaseSettings
+from inbox.core.typed_json import load_headers
 from inbox.tables import define_tables
 from inbox.testing.conformance.store import Quarantined
 from tests.pairs import Driver, Pair

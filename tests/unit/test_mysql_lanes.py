@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from inbox.adapters.mysql.lanes import LanePool
 from inbox.errors import StoreUnavailable
+from inbox.units.lanes import LanePool
 
 
 class FakeLane:

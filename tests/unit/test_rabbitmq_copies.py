@@ -9,12 +9,12 @@ from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from inbox.adapters.mysql.quarantine import delivery_digest
 from inbox.adapters.rabbitmq.copies import make_copy
 from inbox.adapters.rabbitmq.delivery import read
 from inbox.adapters.rabbitmq.encoding import is_same
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
 from inbox.core.delivery import Delivery, Origin
+from inbox.core.kept import delivery_digest
 from inbox.core.policy import LONGEST_WAIT
 from inbox.errors import TransportError
 

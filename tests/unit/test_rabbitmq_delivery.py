@@ -9,11 +9,11 @@ from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
-from inbox.adapters.mysql.quarantine import delivery_digest
 from inbox.adapters.rabbitmq import delivery_from
 from inbox.adapters.rabbitmq.delivery import is_pristine, origin_of, read
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
 from inbox.core.delivery import Origin
+from inbox.core.kept import delivery_digest
 from inbox.errors import Undecodable
 
 

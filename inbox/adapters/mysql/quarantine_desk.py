@@ -10,15 +10,9 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from inbox.adapters.mysql.quarantine import (
-    SOURCE_OCTETS,
-    delivery_digest,
-    places,
-    stored_delivery,
-    stored_headers,
-)
 from inbox.adapters.mysql.side import Answer, Statement
 from inbox.core.delivery import Origin
+from inbox.core.kept import SOURCE_OCTETS, delivery_digest, places, stored_delivery, stored_headers
 from inbox.core.quarantine import (
     EVENT_TYPE_OCTETS,
     QuarantineCount,

@@ -18,7 +18,6 @@ from inbox.adapters.mysql.attempts import AttemptBook, AttemptSql
 from inbox.adapters.mysql.classify import translated
 from inbox.adapters.mysql.engine import Lane, ServerSession, kill_session, make_engine, open_lane, prove_guard
 from inbox.adapters.mysql.figures import Ledger
-from inbox.adapters.mysql.lanes import LanePool
 from inbox.adapters.mysql.quarantine import Bounds, QuarantineBook, QuarantineSql
 from inbox.adapters.mysql.quarantine_desk import MySQLDesk, QuarantineDeskSql
 from inbox.adapters.mysql.resolve import Resolver
@@ -32,6 +31,7 @@ from inbox.config import DatabaseSettings, check_consumer_name
 from inbox.core.facts import fact
 from inbox.errors import ConfigurationError, StartupError, StoreError, StoreUnavailable
 from inbox.tables import InboxTables, TableNames, define_tables, qualified
+from inbox.units.lanes import LanePool
 
 if TYPE_CHECKING:
     from collections.abc import Callable

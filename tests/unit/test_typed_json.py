@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from inbox.adapters.mysql.headers import Opaque, dump_headers, load_headers
+from inbox.core.typed_json import Opaque, dump_headers, load_headers
 
 TEXTS = ("", "e-1", "é", "\0", "\ud800", '"\\', "{}", "\U0001f600")
 SCALARS: tuple[object, ...] = (
