@@ -30,7 +30,6 @@ app = typer.Typer(
     cls=_InOrder,
     help="Exactly-once database effects for event consumers: run workers, look after their tables.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # wraps paragraphs as the terminal is wide
 )
