@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -36,8 +36,7 @@ from inbox.core.retention import Pruned, why_too_short
 from inbox.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
+    from inbox.cli.options import Interruption, Progress
     from inbox.ports import Store
 
 _COMMAND: Final = "prune"
@@ -133,24 +132,8 @@ def prune(
         )
         check_window(place, window, horizon)
 
-    async def work() -> dict[str, Pruned]:
-        what = "old rows found" if dry_run else "rows deleted"
-        with interruptible() as interruption, progress(_COMMAND, what, shown=show_progress) as shown:
-
-            async def clean(store: Store) -> Pruned:
-                told = 0
-
-                def tell(done: Pruned) -> bool:
-                    nonlocal told
-                    shown.advance(done.rows - told)
-                    told = done.rows
-                    return not interruption.is_asked
-
-                return await store.prune(window, batch=batch, pause=pause, progress=tell, dry_run=dry_run)
-
-            return await _clean_all(place, clean, lambda: interruption.is_asked)
-
-    done = run(_COMMAND, work)
+    wanted = Wanted(window, batch, pause, dry_run)
+    done = run(_COMMAND, lambda: _clean_up(place, wanted, shown=show_progress))
     is_complete = all(each.is_complete for each in done.values())
     if as_json:
         consumers = {name: asdict(each) for name, each in done.items()}
@@ -161,6 +144,16 @@ def prune(
         if not done:
             typer.echo("No consumer has any rows.")
     raise typer.Exit(OK if is_complete else ATTENTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to delete, and how fast; see `inbox.ports.Store.prune`."""
+
+    older_than: float
+    batch: int
+    pause: float
+    dry_run: bool
 
 
 def seconds_of(option: str, text: str) -> float:
@@ -211,32 +204,47 @@ def _is_written(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-async def _clean_all(
-    place: Place, clean: Callable[[Store], Awaitable[Pruned]], is_over: Callable[[], bool]
-) -> dict[str, Pruned]:
+async def _clean_up(place: Place, wanted: Wanted, *, shown: bool | None) -> dict[str, Pruned]:
     """Clean up for the consumer of `place`, or for all that have rows; what each came to.
 
     One that is not reached, for it was to end or the connection was lost, is not complete.
     """
-    async with open_store(place) as store:
-        if place.consumer is not None:
-            return {place.consumer: await clean(store)}
+    what = "old rows found" if wanted.dry_run else "rows deleted"
+    with interruptible() as interruption, progress(_COMMAND, what, shown=shown) as bar:
+        async with open_store(place) as store:
+            if place.consumer is not None:
+                return {place.consumer: await _clean(store, wanted, bar, interruption)}
+            done = dict.fromkeys(await store.consumers(), Pruned(is_complete=False))
         assert place.database is not None  # noqa: S101 - a target has a name
-        done = dict.fromkeys(await store.consumers(), Pruned(is_complete=False))
-    for number, name in enumerate(done):
-        if is_over():
-            break
-        each = place.database.for_consumer(name, concurrency=1, deadline=float(SESSION_DEADLINE))
-        try:
-            done[name] = await clean(each)
-        except StoreError as error:
-            if not number:
-                raise
-            typer.echo(f"inbox {_COMMAND}: {error}", err=True)
-            break
-        finally:
-            await each.close()
-    return done
+        for number, name in enumerate(done):
+            if interruption.is_asked:
+                break
+            each = place.database.for_consumer(name, concurrency=1, deadline=float(SESSION_DEADLINE))
+            try:
+                done[name] = await _clean(each, wanted, bar, interruption)
+            except StoreError as error:
+                if not number:
+                    raise
+                typer.echo(f"inbox {_COMMAND}: {error}", err=True)
+                break
+            finally:
+                await each.close()
+        return done
+
+
+async def _clean(store: Store, wanted: Wanted, bar: Progress, interruption: Interruption) -> Pruned:
+    """Clean up for one consumer."""
+    told = 0
+
+    def tell(done: Pruned) -> bool:
+        nonlocal told
+        bar.advance(done.rows - told)
+        told = done.rows
+        return not interruption.is_asked
+
+    return await store.prune(
+        wanted.older_than, batch=wanted.batch, pause=wanted.pause, progress=tell, dry_run=wanted.dry_run
+    )
 
 
 def _words(done: Pruned, *, dry_run: bool) -> str:
