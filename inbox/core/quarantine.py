@@ -189,11 +189,6 @@ class Selection:
             raise ConfigurationError("since and until need a time zone: datetime(…, tzinfo=UTC)")
 
     @property
-    def is_everything(self) -> bool:
-        """Whether nothing but the state decides."""
-        return not (self.reasons or self.types or self.ids or self.digests or self.since or self.until)
-
-    @property
     def type_octets(self) -> tuple[bytes, ...]:
         """The types as they are stored."""
         return tuple(cut_octets(text, EVENT_TYPE_OCTETS) for text in self.types)

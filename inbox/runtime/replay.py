@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -287,6 +286,7 @@ class Replay:
         progress: Callable[[ReplayReport], None] | None = None,
     ) -> None:
         self._progress = progress
+        self._is_stopping = False
         self._counts = ReplayCounts()
         self._source = ReplaySource(store.desk, selection, limit, self._tell)
         self._consumer = Consumer(
@@ -307,13 +307,14 @@ class Replay:
             StoreError: the database cannot be reached, or the patience with it ended.
             StopTimeout: a handler did not come back within the shutdown's patience.
         """
-        if await self._consumer.open():
+        if not self._is_stopping and await self._consumer.open():
             await self._consumer.run()
         self._tell()
         return self.report
 
     def stop(self) -> None:
         """Hand out nothing more, finish what is running, then let `run` return. May be called twice."""
+        self._is_stopping = True
         self._consumer.stop()
 
     @property
@@ -335,6 +336,8 @@ class Replay:
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     """Wait for `event`, but not longer."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
+    waiting = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({waiting}, timeout=seconds)
+    finally:
+        waiting.cancel()
