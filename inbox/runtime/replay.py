@@ -11,6 +11,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from inbox.core.facts import fact
 from inbox.core.lifecycle import Command, Outcome
 from inbox.core.policy import RetryPolicy
 from inbox.core.quarantine import QuarantineState, ReplayReport, Selection, portions
@@ -121,8 +122,11 @@ class ReplaySource:
         for _ in range(_LAST_TRIES):
             if await self._mark():
                 return
+        told = fact("replay-unmarked", entries=len(self._marks))
         log.warning(
-            "%d entries were replayed and could not be marked so: replay them again, it does no harm", len(self._marks)
+            "%d entries were replayed and could not be marked so: replay them again, it does no harm",
+            len(self._marks),
+            extra=told,
         )
         self._marks.clear()
 
@@ -190,7 +194,8 @@ class ReplaySource:
         missing = len(entries) - len(found)
         if missing:
             self.handed_out += missing
-            log.warning("%d entries of the quarantine are gone, or cannot be read by this version", missing)
+            told = fact("replay-gap", entries=missing)
+            log.warning("%d entries of the quarantine are gone, or cannot be read by this version", missing, extra=told)
 
     async def _wait_room(self) -> None:
         while len(self._in_hand) >= self._prefetch and not self._stopping.is_set():
@@ -206,7 +211,8 @@ class ReplaySource:
             try:
                 return await ask()
             except StoreError as error:
-                log.warning("the quarantine cannot be read: %s; trying again", error)
+                told = fact("replay-awaits-database", error=type(error).__name__)
+                log.warning("the quarantine cannot be read: %s; trying again", error, extra=told)
                 await _wait(self._stopping, _AGAIN)
         return None
 
@@ -226,7 +232,8 @@ class ReplaySource:
             if marks:
                 await self._desk.mark_replayed(marks)
         except StoreError as error:
-            log.warning("replayed entries cannot be marked yet: %s", error)
+            told = fact("replay-mark-delayed", error=type(error).__name__)
+            log.warning("replayed entries cannot be marked yet: %s", error, extra=told)
             return False
         # Not before: cancelled in the middle, they are marked at the end.
         del self._marks[: len(marks)]
