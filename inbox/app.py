@@ -25,22 +25,30 @@ if TYPE_CHECKING:
 
     from inbox.core.delivery import Delivery
     from inbox.core.event import Event
+    from inbox.core.handler import Prepare
     from inbox.ports import Probe, Store, StoreFactory, Transport, Verifier
     from inbox.service import InboxService
 
-    #: What `@inbox.handler` takes, in words of a type checker; `Registry.add` says the same while the program runs.
+    #: What `@inbox.handler` takes, in words of a type checker; `Registry.add` says the same while the program runs,
+    #: and asks besides that what stands first is the event or a class for its payload.
     F = TypeVar(
         "F",
-        bound=Callable[[Event, AsyncSession], Awaitable[object]]
-        | Callable[[Event, AsyncConnection], Awaitable[object]]
-        | Callable[[Event, Session], object],
+        bound=Callable[[Any, AsyncSession], Awaitable[object]]
+        | Callable[[Any, AsyncConnection], Awaitable[object]]
+        | Callable[[Any, Session], object]
+        | Callable[[Any, Event, AsyncSession], Awaitable[object]]
+        | Callable[[Any, Event, AsyncConnection], Awaitable[object]]
+        | Callable[[Any, Event, Session], object],
     )
     #: The same, with what `prepare` returned.
     P = TypeVar(
         "P",
-        bound=Callable[[Event, AsyncSession, Any], Awaitable[object]]
-        | Callable[[Event, AsyncConnection, Any], Awaitable[object]]
-        | Callable[[Event, Session, Any], object],
+        bound=Callable[[Any, AsyncSession, Any], Awaitable[object]]
+        | Callable[[Any, AsyncConnection, Any], Awaitable[object]]
+        | Callable[[Any, Session, Any], object]
+        | Callable[[Any, Event, AsyncSession, Any], Awaitable[object]]
+        | Callable[[Any, Event, AsyncConnection, Any], Awaitable[object]]
+        | Callable[[Any, Event, Session, Any], object],
     )
 
 
@@ -95,19 +103,30 @@ class Inbox:
     @overload
     def handler(self, event_type: str, *, prepare: None = None) -> Callable[[F], F]: ...
     @overload
-    def handler(self, event_type: str, *, prepare: Callable[[Event], Awaitable[object]]) -> Callable[[P], P]: ...
-    def handler(
-        self, event_type: str, *, prepare: Callable[[Event], Awaitable[object]] | None = None
-    ) -> Callable[[Any], Any]:
+    def handler(self, event_type: str, *, prepare: Prepare) -> Callable[[P], P]: ...
+    def handler(self, event_type: str, *, prepare: Prepare | None = None) -> Callable[[Any], Any]:
         """Register the decorated function as the handler of `event_type`.
+
+        Its annotations say what it wants: first the event (`Event`), the event's data as a dataclass or a pydantic
+        model, or that and then the event; after it the unit (`AsyncSession`, `AsyncConnection`, or `Session` for a
+        plain `def`); at last what `prepare` returned, where there is one.
+
+            @inbox.handler("job.completed")
+            async def credit(job: JobCompleted, event: Event, session: AsyncSession) -> None: ...
+
+        Data that does not fit is quarantined as `invalid-payload` with the field that did not, before anything is begun
+        and at no attempt's cost. What is taken for what: `inbox.runtime.converters` for dataclasses, where `jobId` fits
+        `job_id` too; `inbox.runtime.models` for pydantic. A handler that is run again in place, as after a
+        dead-lock, gets the same object again: freeze the class, or leave it as it came.
 
         Args:
             event_type: the CloudEvents type.
-            prepare: `async (event)` run before the transaction, for reads over the network; what
-                it returns is the handler's third argument.
+            prepare: `async (event)`, `async (payload)` or `async (payload, event)` run before the transaction, for
+                reads over the network; what it returns is the handler's last argument.
 
         Raises:
-            ConfigurationError: no type is given, it has a handler already, or the signature names no session.
+            ConfigurationError: no type is given, it has a handler already, the signature names no session, or the
+                payload's class holds what cannot be made from JSON.
         """
         require(
             isinstance(event_type, str),

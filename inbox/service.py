@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from inbox.config import require
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Callable, Iterator
 
-    from inbox.core.event import Event
+    from inbox.core.handler import Prepare
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _MARK = "__inbox_handles__"
 
 
-def handles(*event_types: str, prepare: Callable[[Event], Awaitable[object]] | None = None) -> Callable[[F], F]:
+def handles(*event_types: str, prepare: Prepare | None = None) -> Callable[[F], F]:
     """Mark a method as the handler of `event_types`.
 
     Args:
         event_types: CloudEvents types, at least one.
-        prepare: `async (event)` run before the transaction; its result is the third argument.
+        prepare: run before the transaction, as `Inbox.handler` says; its result is the last argument.
 
     Raises:
         ConfigurationError: no type was given.
@@ -48,7 +48,7 @@ def handles(*event_types: str, prepare: Callable[[Event], Awaitable[object]] | N
 class InboxService:
     """Mixin for a class whose methods apply events. It adds no state and needs no `__init__`."""
 
-    def inbox_handlers(self) -> Iterator[tuple[str, Callable[..., Any], Callable[[Event], Awaitable[object]] | None]]:
+    def inbox_handlers(self) -> Iterator[tuple[str, Callable[..., Any], Prepare | None]]:
         """Each marked method, bound, with its type and its prepare step.
 
         A subclass's method takes the place of the one it overrides, with that one's mark unless it has its own.
@@ -63,6 +63,6 @@ class InboxService:
                     yield event_type, getattr(self, name), prepare
 
 
-def _marks(member: object) -> tuple[tuple[str, Callable[[Event], Awaitable[object]] | None], ...]:
+def _marks(member: object) -> tuple[tuple[str, Prepare | None], ...]:
     """The marks of a class's member, whether `@handles` stands above or below a `@staticmethod` or `@classmethod`."""
     return getattr(member, _MARK, ()) or getattr(getattr(member, "__func__", None), _MARK, ())

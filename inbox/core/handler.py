@@ -1,8 +1,8 @@
-"""What a handler is, to the engine: a function, its name and the face of the unit it asks for."""
+"""What a handler is, to the engine: a function, its name, and which faces of unit and event it asks for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from inbox.core.event import Event
+
+    #: What may run before the transaction, in words of a type checker.
+    Prepare = Callable[[Any], Awaitable[object]] | Callable[[Any, Event], Awaitable[object]]
 
 
 class Face(Enum):
@@ -20,6 +23,14 @@ class Face(Enum):
     SYNC_SESSION = "Session"
 
 
+class Wants(Enum):
+    """What of an event a function wants to see, in this order; told by the annotations of its first parameters."""
+
+    EVENT = "event"
+    PAYLOAD = "payload"
+    BOTH = "payload, event"
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """A registered handler.
@@ -28,19 +39,46 @@ class Handler:
         name: dotted name for messages.
         event_type: the CloudEvents type it applies.
         face: which face of the unit it gets.
-        function: `(event, unit)`, or `(event, unit, prepared)` where there is a `prepare`. A
-            coroutine function, except for `Face.SYNC_SESSION`.
-        prepare: optional `async (event)` run before the transaction, for reads over the network.
+        function: takes what `arguments` makes: what it wants of the event, the unit, and what `prepare`
+            returned where there is one. A coroutine function, except for `Face.SYNC_SESSION`.
+        prepare: optional coroutine function, run before the transaction, for reads over the network;
+            takes what `prepare_arguments` makes.
         ignores: it stands for a type that the policy ignores, and does nothing.
+        wants: what of the event the function gets.
+        prepare_wants: what of it `prepare` gets.
+        decode: makes the payload of an event, or raises `Refused`; None where nobody wants it.
+        payload: the payload, once `for_event` has decoded it. In no `repr`: it came from a peer.
     """
 
     name: str
     event_type: str
     face: Face
     function: Callable[..., Any]
-    prepare: Callable[[Event], Awaitable[object]] | None = None
+    prepare: Callable[..., Awaitable[object]] | None = None
     ignores: bool = False
+    wants: Wants = Wants.EVENT
+    prepare_wants: Wants = Wants.EVENT
+    decode: Callable[[Event], object] | None = None
+    payload: object = field(default=None, repr=False, compare=False)
+
+    def for_event(self, event: Event) -> Handler:
+        """The handler with the payload of `event`, decoded here and nowhere else: once for all runs of a delivery.
+
+        Raises:
+            Refused: `invalid-payload`: the event's data is not what the annotation says; `bad-json`: it is no JSON.
+        """
+        return self if self.decode is None else replace(self, payload=self.decode(event))
 
     def arguments(self, event: Event, unit: object, prepared: object) -> tuple[object, ...]:
         """The positional arguments of one call."""
-        return (event, unit) if self.prepare is None else (event, unit, prepared)
+        given = (*self._shown(self.wants, event), unit)
+        return given if self.prepare is None else (*given, prepared)
+
+    def prepare_arguments(self, event: Event) -> tuple[object, ...]:
+        """The positional arguments of one call of `prepare`."""
+        return self._shown(self.prepare_wants, event)
+
+    def _shown(self, wants: Wants, event: Event) -> tuple[object, ...]:
+        if wants is Wants.EVENT:
+            return (event,)
+        return (self.payload,) if wants is Wants.PAYLOAD else (self.payload, event)

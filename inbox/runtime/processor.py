@@ -202,7 +202,7 @@ class Processor:
         return Outcome.DONE
 
     async def _verify(self, passage: Passage) -> Outcome:
-        if passage.event is not None:
+        if passage.handler is not None:
             return Outcome.DONE
         assert passage.cloudevent is not None  # noqa: S101 - the table: decoded comes before
         try:
@@ -210,7 +210,7 @@ class Processor:
                 passage.event = await verified(
                     passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
                 )
-            passage.handler = self._registry.find(passage.event.type)
+            passage.handler = self._registry.find(passage.event.type).for_event(passage.event)
         except Refused as refusal:
             return self._refuse(passage, refusal)
         except Exception as error:  # noqa: BLE001 - the verifier's own trouble, whatever it is, says nothing about the event
@@ -243,7 +243,7 @@ class Processor:
 
     async def _call_prepare(self, passage: Passage, event: Event, handler: Handler) -> None:
         assert handler.prepare is not None  # noqa: S101 - asked before
-        passage.prepared = await handler.prepare(event)
+        passage.prepared = await handler.prepare(*handler.prepare_arguments(event))
         passage.is_prepared = True
 
     # -------------------------------------------------------- the transaction

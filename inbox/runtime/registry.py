@@ -1,30 +1,24 @@
-"""Which handler applies which type of event, and which face of the unit it asks for."""
+"""Which handler applies which type of event."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import typing
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
-from sqlalchemy.orm import Session
-
 from inbox.config import require
-from inbox.core.handler import Face, Handler
+from inbox.core.handler import Face, Handler, Wants
 from inbox.errors import NoHandler, UnitMisused
+from inbox.runtime.payloads import decoder_of
+from inbox.runtime.signatures import Asked, is_function, read_handler, read_prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from inbox.config import Unknown
     from inbox.core.event import Event
-
-_FACES: dict[type, Face] = {
-    AsyncSession: Face.SESSION,
-    AsyncConnection: Face.CONNECTION,
-    Session: Face.SYNC_SESSION,
-}
 
 
 async def _do_nothing(event: Event, connection: AsyncConnection) -> None:
@@ -32,6 +26,7 @@ async def _do_nothing(event: Event, connection: AsyncConnection) -> None:
 
 
 _IGNORED = Handler("ignored by policy", "", Face.CONNECTION, _do_nothing, ignores=True)
+_NO_PREPARE = Asked(Wants.EVENT, None)
 
 
 class Registry:
@@ -49,15 +44,15 @@ class Registry:
         self,
         event_type: str,
         function: Callable[..., Any],
-        prepare: Callable[[Event], Awaitable[object]] | None = None,
+        prepare: Callable[..., Awaitable[object]] | None = None,
     ) -> Handler:
         """Register `function` for `event_type`.
 
         Raises:
-            ConfigurationError: the type has a handler, or it cannot be told from `function` how and with
-                which face of the unit it is to be called.
+            ConfigurationError: the type has a handler, it cannot be told from `function` how, with what of the event
+                and with which face of the unit it is to be called, or its payload cannot be made from JSON.
         """
-        require(_is_function(function), f"a handler must be a function or a bound method, not a {_kind(function)}")
+        require(is_function(function), f"a handler must be a function or a bound method, not a {_kind(function)}")
         name = f"{function.__module__}.{function.__qualname__}"
         require(isinstance(event_type, str), f"handler {name}: the event type is a {_kind(event_type)}, not a text")
         require(bool(event_type), f"handler {name}: the event type is empty")
@@ -67,10 +62,19 @@ class Registry:
             f"two handlers for type {event_type!r}: {taken.name if taken else ''} and {name}; "
             "one event has one effect: call both from one handler, or give each its own consumer name",
         )
-        if prepare is not None:
-            _check_prepare(prepare, name)
-        face = face_of(function, name, prepared=prepare is not None)
-        handler = Handler(name, event_type, face, _finished(function, name), prepare)
+        prepare_asked = _NO_PREPARE if prepare is None else read_prepare(prepare, name)
+        face, asked = read_handler(function, name, prepared=prepare is not None)
+        payload = _one_payload(asked, prepare_asked, name)
+        handler = Handler(
+            name,
+            event_type,
+            face,
+            _finished(function, name),
+            prepare,
+            wants=asked.wants,
+            prepare_wants=prepare_asked.wants,
+            decode=None if payload is None else decoder_of(payload, f"handler {name}"),
+        )
         self._handlers[event_type] = handler
         return handler
 
@@ -109,74 +113,22 @@ class Registry:
     def __len__(self) -> int:
         return len(self._handlers)
 
-    def __iter__(self) -> typing.Iterator[Handler]:
+    def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers.values())
 
 
-def face_of(function: Callable[..., Any], name: str, *, prepared: bool) -> Face:
-    """The face that the annotation of the handler's second parameter asks for.
-
-    Args:
-        function: the handler, bound where it is a method.
-        name: for messages.
-        prepared: whether a third parameter takes what `prepare` returned.
-
-    Raises:
-        ConfigurationError: the signature is not `(event, unit)`, or `(event, unit, prepared)`, the
-            annotation is missing or no known face, or it contradicts `def` or `async def`.
-    """
-    parameters = _positional(function)
-    wanted = "(event, session, prepared)" if prepared else "(event, session)"
+def _one_payload(asked: Asked, prepare_asked: Asked, name: str) -> type | None:
+    """The class that handler and `prepare` both mean: the payload is decoded once."""
+    mine, other = asked.payload, prepare_asked.payload
     require(
-        len(parameters) == (3 if prepared else 2),
-        f"handler {name}: takes {inspect.signature(function)}, not {wanted} by position",
+        mine is None or other is None or mine is other,
+        f"handler {name}: takes the payload as {_title(mine)} and its prepare as {_title(other)}: one class for both",
     )
-    face = _annotated_face(function, parameters[1])
-    if face is None:
-        require(
-            False,
-            f"handler {name}: annotate its second parameter with AsyncSession, AsyncConnection or, "
-            "for a plain `def`, sqlalchemy.orm.Session: these classes themselves, for that is what it gets",
-        )
-    require(
-        not inspect.isgeneratorfunction(function) and not inspect.isasyncgenfunction(function),
-        f"handler {name}: has a `yield`, so that a call would run none of it",
-    )
-    is_async = inspect.iscoroutinefunction(function)
-    require(
-        is_async == (face is not Face.SYNC_SESSION),
-        f"handler {name}: `async def` goes with AsyncSession or AsyncConnection, plain `def` with Session",
-    )
-    assert face is not None  # noqa: S101 - `require` raised otherwise; for the type checker
-    return face
+    return other if mine is None else mine
 
 
-def _annotated_face(function: Callable[..., Any], parameter: inspect.Parameter) -> Face | None:
-    try:
-        annotation = typing.get_type_hints(function).get(parameter.name)
-    except Exception:  # noqa: BLE001 - evaluating annotations may raise anything: imported under TYPE_CHECKING only
-        annotation = parameter.annotation
-    if isinstance(annotation, str):  # the last word of the text is the class
-        word = annotation.rsplit(".", 1)[-1]
-        return next((face for face in Face if face.value == word), None)
-    return _FACES.get(annotation) if isinstance(annotation, type) else None
-
-
-def _check_prepare(prepare: Callable[..., Any], name: str) -> None:
-    require(
-        _is_function(prepare) and inspect.iscoroutinefunction(prepare), f"handler {name}: prepare must be `async def`"
-    )
-    require(
-        len(_positional(prepare)) == 1,
-        f"handler {name}: prepare takes {inspect.signature(prepare)}, not (event) by position",
-    )
-
-
-def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Its parameters, if each takes one argument by position; otherwise none."""
-    parameters = list(inspect.signature(function).parameters.values())
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return parameters if all(parameter.kind in by_position for parameter in parameters) else []
+def _title(payload: type | None) -> str:
+    return getattr(payload, "__qualname__", "")
 
 
 def _finished(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -202,10 +154,6 @@ def _refuse_unfinished(result: object, name: str) -> None:
     if inspect.iscoroutine(result):
         result.close()  # or Python would complain, later and elsewhere, that it was never awaited
     raise UnitMisused(f"returned a {_kind(result)} that nobody awaits: await it in the handler", handler=name)
-
-
-def _is_function(given: object) -> bool:
-    return inspect.isfunction(given) or inspect.ismethod(given)
 
 
 def _kind(given: object) -> str:
