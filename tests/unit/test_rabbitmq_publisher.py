@@ -187,11 +187,15 @@ async def test_a_route_that_is_too_long_harms_nobody_else(world: World) -> None:
 
 
 async def test_a_lost_link_is_replaced_at_the_next_message(world: World) -> None:
-    for number, lose in enumerate((world.connections, world.channels)):
+    losses: list[Callable[[], None]] = [
+        lambda: setattr(world.connections[0], "is_closed", True),
+        lambda: setattr(world.channels[1], "is_closed", True),
+    ]
+    for number, lose in enumerate(losses):
         publishing = world.publish()
         (await world.sent(1, channel=number))[0].set_result(Basic.Ack(1))
         await publishing
-        lose[-1].is_closed = True
+        lose()
     publishing = world.publish()
     (await world.sent(1, channel=2))[0].set_result(Basic.Ack(1))
     await publishing
