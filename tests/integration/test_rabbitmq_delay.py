@@ -12,13 +12,13 @@ import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
 
-from inbox.adapters.mysql.quarantine import delivery_digest
 from inbox.adapters.rabbitmq import Binding, Publisher, QueueDepth, RabbitMQ, RabbitMQSettings
 from inbox.adapters.rabbitmq.arguments import NO_DELIVERY_LIMIT
 from inbox.adapters.rabbitmq.encoding import is_same
 from inbox.adapters.rabbitmq.retry_queues import RetryQueue, retry_queues
 from inbox.adapters.rabbitmq.settings import QueueKind
 from inbox.core.delivery import Delivery
+from inbox.core.kept import delivery_digest
 from inbox.errors import TopologyError, TransportError
 from inbox.testing.conformance.transport import PATIENCE, Hand, consuming
 from inbox.testing.faults import AmqpFraming, Catch, FaultProxy
