@@ -23,16 +23,20 @@ def test_tables_are_cleaned_up_in_this_order() -> None:
     ]
 
 
+NEEDED = (
+    "refused.consumer_name = old.consumer_name AND refused.record_key = old.event_id\n"
+    f"   AND (refused.state = 'open' OR refused.state_at IS NULL OR refused.state_at >= {TIME})"
+)
+
+
 def test_the_first_page_of_processed_events() -> None:
     assert SWEEPS["inbox"].page(b"c", CUT_OFF, (), 500).text().decode() == (
         "SELECT processed_at, event_id, EXISTS (\n"
-        "         SELECT 1\n"
-        "           FROM `app`.`inbox_quarantine` AS refused FORCE INDEX (`inbox_quarantine_by_record`)\n"
-        "          WHERE refused.consumer_name = old.consumer_name AND refused.record_key = old.event_id\n"
-        "            AND (refused.state = 'open' OR refused.state_at IS NULL"
-        f" OR refused.state_at >= {TIME}))\n"
+        "SELECT 1\n"
+        "  FROM `app`.`inbox_quarantine` AS refused FORCE INDEX (`inbox_quarantine_by_record`)\n"
+        f" WHERE {NEEDED})\n"
         "  FROM `app`.`seen` AS old FORCE INDEX (`inbox_by_time`)\n"
-        f" WHERE consumer_name = X'63' AND processed_at < {TIME}\n"
+        f" WHERE old.consumer_name = X'63' AND old.processed_at < {TIME}\n"
         " ORDER BY processed_at, event_id\n"
         " LIMIT 500"
     )
@@ -42,7 +46,7 @@ def test_each_page_begins_where_the_last_one_ended() -> None:
     assert SWEEPS["workers"].page(b"c", CUT_OFF, (CUT_OFF, b"w"), 2).text().decode() == (
         "SELECT seen_at, worker_id, 0\n"
         "  FROM `app`.`inbox_worker` AS old FORCE INDEX (`inbox_worker_by_time`)\n"
-        f" WHERE consumer_name = X'63' AND seen_at < {TIME}\n"
+        f" WHERE old.consumer_name = X'63' AND old.seen_at < {TIME}\n"
         f"   AND ((seen_at > {TIME}) OR (seen_at = {TIME} AND worker_id > X'77'))\n"
         " ORDER BY seen_at, worker_id\n"
         " LIMIT 2"
@@ -50,7 +54,7 @@ def test_each_page_begins_where_the_last_one_ended() -> None:
     assert SWEEPS["quarantine"].page(b"c", CUT_OFF, (CUT_OFF, 7, b"d"), 2).text().decode() == (
         "SELECT first_at, total_bytes, digest, 0\n"
         "  FROM `app`.`inbox_quarantine` AS old FORCE INDEX (`inbox_quarantine_by_state`)\n"
-        f" WHERE consumer_name = X'63' AND state = 'discarded' AND state_at < {TIME}\n"
+        f" WHERE old.consumer_name = X'63' AND old.state = 'discarded' AND old.state_at < {TIME}\n"
         f"   AND ((first_at > {TIME}) OR (first_at = {TIME} AND total_bytes > 7)"
         f" OR (first_at = {TIME} AND total_bytes = 7 AND digest > X'64'))\n"
         " ORDER BY first_at, total_bytes, digest\n"
@@ -60,30 +64,32 @@ def test_each_page_begins_where_the_last_one_ended() -> None:
 
 def test_processed_events_are_deleted_unless_a_replay_would_need_them() -> None:
     assert SWEEPS["inbox"].delete(b"c", CUT_OFF, [b"1", b"2"]).text().decode() == (
-        "DELETE FROM `app`.`seen`\n"
-        f" WHERE consumer_name = X'63' AND event_id IN (X'31', X'32') AND processed_at < {TIME}\n"
-        "   AND NOT EXISTS (\n"
-        "         SELECT 1\n"
-        "           FROM `app`.`inbox_quarantine` AS refused FORCE INDEX (`inbox_quarantine_by_record`)\n"
-        "          WHERE refused.consumer_name = `app`.`seen`.consumer_name"
-        " AND refused.record_key = `app`.`seen`.event_id\n"
-        "            AND (refused.state = 'open' OR refused.state_at IS NULL"
-        f" OR refused.state_at >= {TIME}))"
+        "DELETE old\n"
+        "  FROM `app`.`seen` AS old FORCE INDEX (PRIMARY)\n"
+        "  LEFT JOIN `app`.`inbox_quarantine` AS refused FORCE INDEX (`inbox_quarantine_by_record`)\n"
+        f"    ON {NEEDED}\n"
+        f" WHERE old.consumer_name = X'63' AND old.event_id IN (X'31', X'32') AND old.processed_at < {TIME}\n"
+        "   AND refused.consumer_name IS NULL"
     )
 
 
 def test_the_others_are_deleted_if_they_are_still_old() -> None:
     assert SWEEPS["attempts"].delete(b"c", CUT_OFF, [b"1"]).text().decode() == (
-        "DELETE FROM `app`.`inbox_attempt`\n"
-        f" WHERE consumer_name = X'63' AND attempt_key IN (X'31') AND last_at < {TIME}"
-        f" AND (open_since IS NULL OR open_since < {TIME})"
+        "DELETE old\n"
+        "  FROM `app`.`inbox_attempt` AS old FORCE INDEX (PRIMARY)\n"
+        f" WHERE old.consumer_name = X'63' AND old.attempt_key IN (X'31') AND old.last_at < {TIME}"
+        f" AND (old.open_since IS NULL OR old.open_since < {TIME})"
     )
     assert SWEEPS["quarantine"].delete(b"c", CUT_OFF, [b"1"]).text().decode() == (
-        "DELETE FROM `app`.`inbox_quarantine`\n"
-        f" WHERE consumer_name = X'63' AND digest IN (X'31') AND state = 'discarded' AND state_at < {TIME}"
+        "DELETE old\n"
+        "  FROM `app`.`inbox_quarantine` AS old FORCE INDEX (PRIMARY)\n"
+        f" WHERE old.consumer_name = X'63' AND old.digest IN (X'31')"
+        f" AND old.state = 'discarded' AND old.state_at < {TIME}"
     )
     assert SWEEPS["workers"].delete(b"c", CUT_OFF, [b"1"]).text().decode() == (
-        f"DELETE FROM `app`.`inbox_worker`\n WHERE consumer_name = X'63' AND worker_id IN (X'31') AND seen_at < {TIME}"
+        "DELETE old\n"
+        "  FROM `app`.`inbox_worker` AS old FORCE INDEX (PRIMARY)\n"
+        f" WHERE old.consumer_name = X'63' AND old.worker_id IN (X'31') AND old.seen_at < {TIME}"
     )
 
 
