@@ -234,6 +234,7 @@ def run(command: str, work: Callable[[], Awaitable[T]], *, url: URL | None = Non
     """
 
     async def main() -> T:
+        asyncio.get_running_loop().set_exception_handler(_leave_out_the_librarys)
         return await work()
 
     # They repeat, with what the peer wrote, what one line of ours says.
@@ -241,6 +242,18 @@ def run(command: str, work: Callable[[], Awaitable[T]], *, url: URL | None = Non
         logging.getLogger(library).setLevel(logging.CRITICAL)
     with explaining(command, url=url, schema_code=schema_code):
         return asyncio.run(main())
+
+
+def _leave_out_the_librarys(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell of tasks that failed and that nobody awaited, unless they are the client library's on a link that is lost.
+
+    Who waited on that link has been told. Old releases of aiormq (6.8.1) leave some of their own futures behind.
+    """
+    error = context.get("exception")
+    if type(error).__module__.partition(".")[0] not in ("aiormq", "aio_pika") and not isinstance(
+        error, ConnectionError
+    ):
+        loop.default_exception_handler(context)
 
 
 @contextmanager

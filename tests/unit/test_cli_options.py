@@ -1,11 +1,13 @@
 """What the commands share: where they work, how they end, how they are interrupted."""
 
 import asyncio
+import gc
 import os
 import signal
 
 import pytest
 import typer
+from aiormq.exceptions import AMQPError
 
 from inbox.app import Inbox
 from inbox.cli.options import (
@@ -199,6 +201,21 @@ def test_a_defect_keeps_its_traceback() -> None:
 
 def test_an_error_of_the_system_names_its_file_only() -> None:
     assert explained(PermissionError(13, "secret", "a")) == f"a: {os.strerror(13)}"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"), [(ZeroDivisionError(), True), (ConnectionResetError(), False), (AMQPError(), False)]
+)
+def test_what_the_client_library_leaves_behind_is_left_out(
+    caplog: pytest.LogCaptureFixture, error: Exception, is_told: bool
+) -> None:
+    async def work() -> None:
+        asyncio.get_running_loop().create_future().set_exception(error)
+        gc.collect()
+        await asyncio.sleep(0)
+
+    run("x", work)
+    assert ("never retrieved" in caplog.text) is is_told
 
 
 # ------------------------------------------------------------------ being interrupted
