@@ -260,7 +260,11 @@ def _maker(kind: type, fields: Sequence[Field]) -> Callable[[Any], object]:
         for field in fields:
             key = _key_in(value, field.keys)
             if key is not None:
-                arguments[field.name] = _step(f".{key}", field.converter, value[key])
+                try:
+                    arguments[field.name] = field.converter.convert(value[key])
+                except Mismatch as mismatch:
+                    mismatch.steps.append(f".{key}")
+                    raise
             elif field.is_required:
                 raise Mismatch(f"expected {field.converter.expected}, got nothing", f".{field.keys[0]}")
         try:
@@ -273,10 +277,12 @@ def _maker(kind: type, fields: Sequence[Field]) -> Callable[[Any], object]:
 
 def _key_in(value: dict[str, Any], keys: tuple[str, ...]) -> str | None:
     """The one of `keys` that is there."""
-    found = [key for key in keys if key in value]
-    if len(found) > 1:
-        raise Mismatch(f"there twice, also as {found[1]}", f".{found[0]}")
-    return found[0] if found else None
+    first, other = keys[0], keys[-1]
+    if first not in value:
+        return other if other in value else None
+    if first is not other and other in value:
+        raise Mismatch(f"there twice, also as {other}", f".{first}")
+    return first
 
 
 def _step(step: str, converter: Converter, value: Any) -> object:
@@ -291,7 +297,13 @@ def _list_of(item: Converter, kind: type[list[object] | tuple[object, ...]]) -> 
     def convert(value: Any) -> object:
         if type(value) is not list:
             raise unlike("a list", value)
-        made = (_step(f"[{index}]", item, each) for index, each in enumerate(value))
+        made = []
+        for each in value:
+            try:
+                made.append(item.convert(each))
+            except Mismatch as mismatch:
+                mismatch.steps.append(f"[{len(made)}]")
+                raise
         return kind(made)
 
     return Converter("a list", frozenset({list}), convert)
