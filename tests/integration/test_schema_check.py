@@ -224,8 +224,14 @@ DAMAGES: dict[str, tuple[list[str], str, Severity, str]] = {
         ERROR,
         "an error 1062 of its own statements would be taken for a duplicate",
     ),
-    "trigger-elsewhere": (
+    "trigger-on-start": (
         ["CREATE TRIGGER audit BEFORE UPDATE ON inbox_attempt FOR EACH ROW SET NEW.history = ''"],
+        "trigger",
+        ERROR,
+        "an event that kills its process would do so for ever",
+    ),
+    "trigger-elsewhere": (
+        ["CREATE TRIGGER audit BEFORE UPDATE ON inbox_quarantine FOR EACH ROW SET NEW.detail = ''"],
         "trigger",
         WARNING,
         "audit runs on UPDATE",

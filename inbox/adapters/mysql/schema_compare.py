@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Table
 
-    from inbox.adapters.mysql.schema_facts import IndexFacts, ServerFacts, TableFacts
+    from inbox.adapters.mysql.schema_facts import IndexFacts, ServerFacts, TableFacts, TriggerFacts
     from inbox.tables import InboxTables
 
 
@@ -247,16 +247,24 @@ class _Comparison:
 
     def _triggers(self) -> Iterator[Finding]:
         for trigger in self.found.triggers:
-            claims = self.table is self.tables.inbox and trigger.event == "INSERT"
+            harm = self._harm(trigger)
             problem = f"The trigger {trigger.name} runs on {trigger.event}: "
-            problem += (
-                "an error 1062 of its own statements would be taken for a duplicate, and the event lost."
-                if claims
-                else "its errors are taken for the table's, and it adds to every write."
-            )
+            problem += harm or "its errors are taken for the table's, and it adds to every write."
             where = "" if self.table.schema is None else f"{quoted(self.table.schema)}."
             drop = f"DROP TRIGGER {where}{quoted(trigger.name)}"
-            yield self._finding(Severity.ERROR if claims else Severity.WARNING, "trigger", problem, drop)
+            yield self._finding(Severity.WARNING if harm is None else Severity.ERROR, "trigger", problem, drop)
+
+    def _harm(self, trigger: TriggerFacts) -> str | None:
+        """What it breaks, beyond what every trigger costs."""
+        if self.table is self.tables.inbox and trigger.event == "INSERT":
+            return "an error 1062 of its own statements would be taken for a duplicate, and the event lost."
+        if self.table is self.tables.attempt and trigger.event == "UPDATE":
+            # On both servers the insert id of an answer is 0 where a trigger has run on the row that was updated.
+            return (
+                "the server then no longer answers what LAST_INSERT_ID(...) found, an open start, and an event that "
+                "kills its process would do so for ever."
+            )
+        return None
 
 
 def _serves(index: IndexFacts, columns: tuple[str, ...]) -> bool:
