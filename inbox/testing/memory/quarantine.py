@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from inbox.core.delivery import is_bookkeeping
 from inbox.core.event import Event
+from inbox.core.kept import delivery_digest
 from inbox.core.quarantine import (
     AttemptLine,
     QuarantineCount,
@@ -88,11 +87,13 @@ class MemoryDesk:
     """As `ports.QuarantineDesk`, in memory.
 
     Args:
-        rows: those of one consumer, by digest.
+        consumer: octets of the consumer's name.
+        rows: its entries, by digest.
         settings: of them it heeds the bounds.
     """
 
-    def __init__(self, rows: dict[bytes, MemoryQuarantined], settings: DatabaseSettings) -> None:
+    def __init__(self, consumer: bytes, rows: dict[bytes, MemoryQuarantined], settings: DatabaseSettings) -> None:
+        self._consumer = consumer
         self._rows = rows
         self._settings = settings
 
@@ -111,7 +112,7 @@ class MemoryDesk:
             why: reason and detail.
             cost: attempts and their history.
         """
-        digest = delivery_digest(delivery)
+        digest = delivery_digest(self._consumer, delivery)
         stored = self._rows.get(digest)
         if stored is not None:
             _see_again(stored, event, why, cost)
@@ -198,7 +199,7 @@ class MemoryDesk:
         """As `ports.QuarantineDesk.restore`."""
         restored = 0
         for each in entries:
-            digest = delivery_digest(each.delivery)
+            digest = delivery_digest(self._consumer, each.delivery)
             if digest not in self._rows:
                 restored += 1
                 if not dry_run:
@@ -211,13 +212,6 @@ class MemoryDesk:
 def attempt_line(kind: str, words: str) -> AttemptLine:
     """One line of a history, written now."""
     return AttemptLine(now().replace(tzinfo=UTC), kind, " ".join(words[:512].split()))
-
-
-def delivery_digest(delivery: Delivery) -> bytes:
-    """What makes a delivery the same one: all but what broker and copies add. `repr` tells `1` from `"1"`."""
-    kept = {name: value for name, value in sorted(delivery.headers.items()) if not is_bookkeeping(name)}
-    identity = (delivery.body, delivery.origin, delivery.content_type, kept)
-    return hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).digest()
 
 
 def _see_again(

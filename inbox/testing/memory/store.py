@@ -252,7 +252,7 @@ class MemoryStore:
         self.tables = tables = self.database.tables[name]
         self.rows, self.locks = tables.rows, tables.locks
         self.attempts, self.open_starts = tables.attempts, tables.open_starts
-        self.desk = MemoryDesk(tables.quarantine, self.settings)
+        self.desk = MemoryDesk(name.encode(), tables.quarantine, self.settings)
         self.connections = asyncio.Semaphore(concurrency)
         return self
 
