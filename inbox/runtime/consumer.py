@@ -138,6 +138,7 @@ class Consumer:
             try:
                 await self._drain(lanes)
             finally:
+                self._reporter.stop()
                 await _cancel({source, stopping, reports, cleaning})
                 await self._end()
         _raise_errors(source)

@@ -49,11 +49,12 @@ class Reporter:
         self._counts = counts
         self._worker_id = secrets.token_bytes(16)
         self._host = socket.gethostname()
+        self._is_stopping = False
         self.failures = 0
 
     async def run(self) -> None:
         """Report now, whenever intake pauses or resumes, and otherwise once in an interval. Raises nothing."""
-        while self._interval is not None:
+        while self._interval is not None and not self._is_stopping:
             self._intake.changed.clear()
             why = self._intake.why_paused
             await self._report(CONSUMING if why is None else f"{PAUSED}: {why}", _PATIENCE)
@@ -62,6 +63,13 @@ class Reporter:
                 await asyncio.wait({waiting}, timeout=self._interval)
             finally:
                 waiting.cancel()
+
+    def stop(self) -> None:
+        """Make no more reports of work. Before `run` is cancelled: a driver that is just connecting may answer that
+        with an error of its own, which is taken for a report that failed.
+        """
+        self._is_stopping = True
+        self._intake.changed.set()
 
     async def end(self) -> None:
         """Say that the worker has stopped; takes a second at most, and raises nothing. After `run` was cancelled."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from inbox.config import ConsumerSettings
-from inbox.core.figures import Figures
+from inbox.core.figures import Figures, WorkerReport
 from inbox.errors import ConfigurationError, QuarantineFull, StoreUnavailable
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.reporting import Reporter
@@ -107,6 +107,30 @@ async def test_a_store_that_does_not_answer_delays_neither_work_nor_stop(monkeyp
         engine.transport.publish(delivery())
         await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 1)
     assert not engine.store.is_open
+
+
+async def test_a_driver_that_makes_an_error_of_the_cancellation_does_not_keep_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(SELDOM)
+    engine.handle(apply)
+    asked = asyncio.Event()
+    report = engine.store.report
+
+    async def hang(of: WorkerReport) -> None:
+        if of.state == "stopped":
+            await report(of)
+            return
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise StoreUnavailable("connection lost") from None
+
+    monkeypatch.setattr(engine.store, "report", hang)
+    async with asyncio.timeout(5), engine.running():
+        await asked.wait()
+    assert await states(engine) == ["stopped"]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, "10", float("inf")])
