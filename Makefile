@@ -48,12 +48,12 @@ $(VENV)/.made: pyproject.toml
 	@echo "== $(VENV): newest versions"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy]' --group dev
+	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy,reload]' --group dev
 	@touch $@
 
 $(LOWEST)/.made: pyproject.toml tests/lowest.txt
 	@echo "== $(LOWEST): lowest versions"
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/pip install --quiet --upgrade 'pip>=25.1'
-	$(LOWEST)/bin/pip install --quiet --constraint tests/lowest.txt --editable '.[cli,asyncmy]' --group dev
+	$(LOWEST)/bin/pip install --quiet --constraint tests/lowest.txt --editable '.[cli,asyncmy,reload]' --group dev
 	@touch $@

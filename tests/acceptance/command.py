@@ -82,13 +82,13 @@ class Command:
 
 
 @asynccontextmanager
-async def running(*words: str, env: Mapping[str, str]) -> AsyncIterator[Command]:
-    """`inbox <words>`, from the project's root; whatever is left of it at the end is killed."""
+async def running(*words: str, env: Mapping[str, str], cwd: Path = ROOT) -> AsyncIterator[Command]:
+    """`inbox <words>`, from the project's root or from `cwd`; whatever is left of it at the end is killed."""
     process = await asyncio.create_subprocess_exec(
         *inbox_command(),
         *words,
-        cwd=ROOT,
-        env=clean_environment() | dict(env),
+        cwd=cwd,
+        env=clean_environment() | dict(env) | ({} if cwd == ROOT else {"PYTHONPATH": str(ROOT)}),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -104,14 +104,14 @@ async def running(*words: str, env: Mapping[str, str]) -> AsyncIterator[Command]
         await command._reading
 
 
-async def run(*words: str, env: Mapping[str, str] | None = None) -> Ended:
+async def run(*words: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Ended:
     """Run `inbox <words>` to its end."""
-    async with running(*words, env=env or {}) as command:
+    async with running(*words, env=env or {}, cwd=cwd) as command:
         return await command.wait_ended()
 
 
 def clean_environment() -> dict[str, str]:
     """What the test has, less the settings that a developer may have for the example and the command."""
-    settings = ("BILLING_", "INBOX_DATABASE_URL", "APP_")
+    settings = ("BILLING_", "INBOX_DATABASE_URL", "INBOX_LOG_", "APP_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
     return kept | {"COLUMNS": "200", "TERM": "dumb", "PYTHONWARNINGS": "error"}
