@@ -311,7 +311,7 @@ async def _replayed(inbox: Inbox, filters: Filters, limit: int | None, *, show_p
             told = report.settled
 
         interrupted = asyncio.ensure_future(interruption.wait())
-        interrupted.add_done_callback(lambda _: inbox.stop())
+        interrupted.add_done_callback(lambda asked: None if asked.cancelled() else inbox.stop())
         try:
             return await inbox.replay(selection, limit=limit, progress=tell)
         except StopTimeout as error:

@@ -19,7 +19,7 @@ from inbox.errors import QuarantineFull
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from inbox.core.quarantine import QuarantineCursor, QuarantinedDelivery
+    from inbox.core.quarantine import QuarantineCursor
     from inbox.ports import QuarantineDesk
 
 #: Entries of one page, and octets of bodies that are held in memory.
@@ -115,28 +115,16 @@ class Source:
         restored = 0
         self._file.seek(0)
         try:
-            for part in self._parts():
-                restored += await desk.restore(part, dry_run=dry_run)
-                advance(len(part))
+            for line in self._file:
+                if line.strip():
+                    # One by one: where there is no room for the next, it is known how many there are.
+                    restored += await desk.restore([read_line(line).whole], dry_run=dry_run)
+                    advance(1)
         except QuarantineFull as error:
             return restored, str(error)
         except LineRefused:
             return restored, "the file was changed while it was read"
         return restored, None
-
-    def _parts(self) -> Iterator[list[QuarantinedDelivery]]:
-        """In their order, as many at once as fit into memory."""
-        lines = (line for line in self._file if line.strip())
-        part: list[QuarantinedDelivery] = []
-        octets = 0
-        for line in lines:
-            part.append(read_line(line).whole)
-            octets += len(line)
-            if len(part) >= _PAGE or octets > _OCTETS:
-                yield part
-                part, octets = [], 0
-        if part:
-            yield part
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from inbox.core.event import Event
-from inbox.core.kept import delivery_digest
+from inbox.core.kept import delivery_digest, stored_headers
 from inbox.core.quarantine import (
     AttemptLine,
     QuarantineCount,
@@ -48,11 +48,11 @@ class MemoryQuarantined:
     state: QuarantineState = QuarantineState.OPEN
     state_at: datetime | None = None
     state_note: str | None = None
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Octets that it counts against the bound."""
-        return len(self.delivery.body) + len(repr(self.delivery.headers))
+    def __post_init__(self) -> None:
+        #: Octets that it counts against the bound.
+        self.size = len(self.delivery.body) + len(stored_headers(self.delivery))
 
     def entry(self, digest: bytes) -> QuarantineEntry:
         """What a person is shown of it."""
