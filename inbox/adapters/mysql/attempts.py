@@ -9,7 +9,6 @@ then COMMIT), so that who waits for it never holds what the unit still needs.
 from __future__ import annotations
 
 import secrets
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.side import Statement
@@ -24,15 +23,22 @@ __all__ = ["AttemptBook", "AttemptSql"]
 
 #: Characters of an error in the history.
 _ERROR_LENGTH: Final = 512
-#: Starts of this process that are remembered; more than can run at once.
-_REMEMBERED: Final = 10_000
+#: A line of the history, before and after the name of the process whose start was found open.
+_CRASHED: Final = (" crashed: process ", " died in it\n")
+#: Octets of a token that name its process in the history.
+_LABEL_OCTETS: Final = 8
+#: How many charges in the history are for starts of a process that lives: its line, and how long that is.
+_MISTAKEN: Final = (
+    "LEAST(crashed, (CHAR_LENGTH(COALESCE(history, '')) - CHAR_LENGTH(REPLACE(COALESCE(history, ''), %s, ''))) DIV %s)"
+)
 
 
 class AttemptSql:
     """The statements, for the tables as they are called.
 
     The server assigns the columns from left to right, and a later assignment sees what an earlier one made (MySQL
-    manual, "UPDATE Statement"): what is charged is decided before `open_token` and `end_token` change.
+    manual, "UPDATE Statement"): what is charged is decided before `open_token` and `end_token` change, and what is
+    taken back is counted in the history before that changes.
 
     Attributes:
         start: note a start. One of this process that is open charges nothing: this process lives. One of another
@@ -42,7 +48,9 @@ class AttemptSql:
             given as an argument to LAST_INSERT_ID(), the value of the argument is returned by the function and is
             remembered" (MySQL manual, "Information Functions").
         end: count, and close this process's start. Where another process found that start open and charged it, after
-            the rollback and before this statement, the charge is taken back. Sent twice, it counts once.
+            the rollback and before this statement, the charge is taken back: its line in the history names whose start
+            it was, so that this holds also when that process has ended its own run meanwhile. Sent twice, it counts
+            once.
         close: close this process's start and count nothing; makes no row.
         counts: read.
     """
@@ -61,7 +69,8 @@ VALUES (%s, %s, UTC_TIMESTAMP(6), %s, %s)
 ON DUPLICATE KEY UPDATE
   crashed = crashed + (LAST_INSERT_ID((open_token IS NOT NULL AND open_token <> %s) * (1 + open_alone)) = 2),
   history = IF(open_token <> %s AND open_alone = 1,
-    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), {HISTORY_LENGTH}), history),
+    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR),
+      %s, LOWER(HEX(LEFT(open_token, {_LABEL_OCTETS}))), %s), {HISTORY_LENGTH}), history),
   open_since = UTC_TIMESTAMP(6),
   open_token = %s,
   open_alone = %s,
@@ -73,21 +82,22 @@ VALUES (%s, %s, %s, %s, CONCAT(CAST(UTC_TIMESTAMP(6) AS CHAR), %s), %s)
 ON DUPLICATE KEY UPDATE
   failed = failed + (NOT end_token <=> %s) * %s,
   released = released + (NOT end_token <=> %s) * %s,
-  history = IF(end_token <=> %s, history,
-    RIGHT(CONCAT(COALESCE(history, ''), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), {HISTORY_LENGTH})),
-  crashed = crashed - (%s AND NOT end_token <=> %s AND crashed > 0 AND open_token IS NOT NULL AND open_token <> %s),
+  crashed = crashed - {_MISTAKEN},
+  history = IF(end_token <=> %s, history, RIGHT(CONCAT(
+    REPLACE(COALESCE(history, ''), %s, %s), CAST(UTC_TIMESTAMP(6) AS CHAR), %s), {HISTORY_LENGTH})),
   open_since = IF(open_token = %s, NULL, open_since),
   open_token = IF(open_token = %s, NULL, open_token),
   end_token = %s,
   last_at = UTC_TIMESTAMP(6)"""  # noqa: S608 - as above
 
-_CLOSE: Final = """\
-UPDATE {table}
-   SET crashed = crashed - (%s AND crashed > 0 AND open_token IS NOT NULL AND open_token <> %s),
+_CLOSE: Final = f"""\
+UPDATE {{table}}
+   SET crashed = crashed - {_MISTAKEN},
+       history = REPLACE(history, %s, %s),
        open_since = IF(open_token = %s, NULL, open_since),
        open_token = IF(open_token = %s, NULL, open_token),
        last_at = UTC_TIMESTAMP(6)
- WHERE consumer_name = %s AND attempt_key = %s"""
+ WHERE consumer_name = %s AND attempt_key = %s"""  # noqa: S608 - as above
 
 _COUNTS: Final = """\
 SELECT failed, crashed, released, TIMESTAMPDIFF(MICROSECOND, first_at, UTC_TIMESTAMP(6))
@@ -114,8 +124,10 @@ class AttemptBook:
         self._consumer = consumer
         #: Says that a start is this process's; drawn anew by each, so that a restart is another.
         self._token = secrets.token_bytes(16)
-        #: Keys of open starts, and whether each runs alone.
-        self._started: OrderedDict[bytes, bool] = OrderedDict()
+        label = self._token[:_LABEL_OCTETS].hex()
+        #: What another process writes that took this one for dead, and what that is corrected to.
+        self._mistake = label.join(_CRASHED)
+        self._correction = f" no crash: process {label} lives\n"
 
     async def start(self, key: bytes, *, alone: bool) -> Attempts:
         """Note that a run of `key` begins.
@@ -129,12 +141,8 @@ class AttemptBook:
             Contended, StoreUnavailable: nothing was noted.
         """
         token = self._token
-        values = (self._consumer, key, token, int(alone), token, token, " crashed: the process died in it\n")
-        counts = await self._counted(Statement(self._sql.start, (*values, token, int(alone))), key)
-        self._started[key] = alone
-        if len(self._started) > _REMEMBERED:
-            self._started.popitem(last=False)
-        return counts
+        values = (self._consumer, key, token, int(alone), token, token, *_CRASHED, token, int(alone))
+        return await self._counted(Statement(self._sql.start, values), key)
 
     async def end(self, key: bytes, *, failed: bool, released: bool, error: str) -> Attempts:
         """Note how a run of `key` ended.
@@ -145,24 +153,20 @@ class AttemptBook:
         Raises:
             Contended, StoreUnavailable: nothing was noted.
         """
-        # Only a start that ran alone can have been charged by another process.
-        ran_alone = int(self._started.get(key, False))
         if failed or released:
-            change = self._ending(key, ran_alone, (int(failed), int(released)), error)
-        else:
-            token = self._token
-            change = Statement(self._sql.close, (ran_alone, token, token, token, self._consumer, key))
-        counts = await self._counted(change, key)
-        self._started.pop(key, None)
-        return counts
+            return await self._counted(self._ending(key, (int(failed), int(released)), error), key)
+        mistaken = (self._mistake, len(self._mistake), self._mistake, self._correction)
+        closed = (*mistaken, self._token, self._token, self._consumer, key)
+        return await self._counted(Statement(self._sql.close, closed), key)
 
-    def _ending(self, key: bytes, ran_alone: int, charge: tuple[int, int], error: str) -> Statement:
+    def _ending(self, key: bytes, charge: tuple[int, int], error: str) -> Statement:
         token, end = self._token, secrets.token_bytes(16)
         failed, released = charge
         line = f" {'failed' if failed else 'released'}: {_one_line(error)}\n"
         row = (self._consumer, key, failed, released, line, end)
-        counted = (end, failed, end, released, end, line, ran_alone, end, token)
-        return Statement(self._sql.end, (*row, *counted, token, token, end))
+        counted = (end, failed, end, released, self._mistake, len(self._mistake))
+        corrected = (end, self._mistake, self._correction, line)
+        return Statement(self._sql.end, (*row, *counted, *corrected, token, token, end))
 
     async def _counted(self, change: Statement, key: bytes) -> Attempts:
         # Apart from each other: a read that has to be repeated must not count a second time.

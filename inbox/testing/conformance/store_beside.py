@@ -123,16 +123,16 @@ class AttemptConformance(Suite):
             assert await store.start_attempt(b"e-1") == Attempts(crashed=1, suspect=True)
 
     async def test_a_crash_is_told_by_the_start_that_charges_it_and_by_no_other(self, rig: StoreRig) -> None:
-        store, next_process = rig.store(), rig.store()
-        async with opened(store, next_process):
-            await store.start_attempt(b"e-1", alone=True)
+        dead, next_process, another = rig.store(), rig.store(), rig.store()
+        async with opened(dead, next_process, another):
+            await dead.start_attempt(b"e-1", alone=True)
             assert await next_process.start_attempt(b"e-1") == Attempts(crashed=1, suspect=True, reopened=True)
             assert await next_process.start_attempt(b"e-1") == Attempts(crashed=1)
             assert await next_process.end_attempt(b"e-1") == Attempts(crashed=1)
-            for each in (store, next_process):
+            for each in (another, next_process):
                 assert await each.start_attempt(b"e-1") == Attempts(crashed=1)
                 assert await each.end_attempt(b"e-1") == Attempts(crashed=1)
-            assert await store.start_attempt(b"e-2") == Attempts()
+            assert await another.start_attempt(b"e-2") == Attempts()
 
     async def test_a_start_that_this_process_left_open_is_none(self, rig: StoreRig) -> None:
         store = rig.store()
