@@ -107,9 +107,7 @@ def prune(
     told so and ends. Interrupted or killed, it has deleted what it has; run it again. A worker does the same by itself
     with ConsumerSettings(retention=…).
 
-    Example for cron, every night at three:
-
-    0 3 * * * cd /srv/billing && inbox prune billing.app:inbox --older-than 30d
+    Example, a line of a crontab: @daily cd /srv/billing && inbox prune billing.app:inbox --older-than 30d
 
     Exit codes: 0 done; 1 not everything, for it was interrupted, another clean-up is at work, or others hold rows
     locked; 2 a window that is too short, a wrong option, or no connection.
