@@ -52,8 +52,12 @@ if TYPE_CHECKING:
     from inbox.core.disposition import Disposition
     from inbox.core.event import Event
     from inbox.core.handler import Handler
+    from inbox.core.records import Attempts
     from inbox.ports import Probe, Store, Transport, Verifier
     from inbox.runtime.registry import Registry
+
+#: Seconds that a process gets to say that it lives, before an event that it left open is quarantined as crashed.
+_GRACE = 0.5
 
 
 class Intake(Protocol):
@@ -305,16 +309,23 @@ class Processor:
             return True
         passage.attempts = await self._store.start_attempt(key, alone=alone)
         passage.start_noted, passage.noted_alone = True, alone
-        if passage.attempts.reopened and passage.attempts.charged >= self._settings.retry.max_attempts:
-            passage.failure = Failure(
-                FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
-            )
-            return False
+        if passage.attempts.reopened and self._has_used_up(passage.attempts):
+            # Who left it open may live, and be about to close it: a unit that was undone lets the next one in before.
+            await asyncio.sleep(min(_GRACE, self._settings.deadline / 10))
+            passage.attempts = await self._store.start_attempt(key, alone=alone)
+            if self._has_used_up(passage.attempts):
+                passage.failure = Failure(
+                    FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
+                )
+                return False
         if passage.attempts.suspect and not alone:
             self._suspects.add(key)
             passage.failure = Failure(FailureKind.SUSPECT, "suspect", "a process died while it ran")
             return False
         return True
+
+    def _has_used_up(self, attempts: Attempts) -> bool:
+        return attempts.charged >= self._settings.retry.max_attempts
 
     async def _apply(self, passage: Passage) -> Outcome:
         event, handler = known(passage)

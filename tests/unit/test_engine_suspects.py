@@ -10,7 +10,7 @@ from inbox.core.event import CloudEvent, Event
 from inbox.core.lifecycle import Command, Outcome
 from inbox.core.records import Attempts, record_of
 from inbox.errors import Contended, Reject, StoreUnavailable
-from inbox.testing.memory import MemoryStart
+from inbox.testing.memory import MemoryStart, MemoryStore
 from tests.unit.engine import DIED_ALONE, DIED_BESIDE_OTHERS, FAST, Engine, apply, delivery
 
 
@@ -141,6 +141,22 @@ async def test_the_copy_of_a_suspect_that_came_with_it_does_not_run_beside_other
     assert inside.beside["1"] == set()
     assert sorted(map(str, engine.store.effects)) == ["1", "2", "3"]
     assert not engine.store.open_starts
+
+
+async def test_who_left_a_start_open_may_yet_say_that_it_lives() -> None:
+    """It had ended its unit, which let the other delivery in, and was about to note how."""
+    engine = Engine(replace(FAST, deadline=1, retry=replace(FAST.retry, max_attempts=1)))
+    engine.handle(apply)
+    slow = MemoryStore(engine.store.database).for_consumer("c", concurrency=1, deadline=1.0)
+    slow.attempts[key("1")] = await slow.start_attempt(key("1"), alone=True)
+    async with engine.running():
+        engine.transport.publish(delivery(pristine=False))
+        while not slow.attempts[key("1")].crashed:
+            await asyncio.sleep(0)
+        await slow.end_attempt(key("1"))
+        await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 1)
+    assert engine.store.effects == ["1"]
+    assert not engine.reasons
 
 
 # ---------------------------------------------------------------- and then something else goes wrong
