@@ -52,7 +52,7 @@ def test_apply_then_check(run: Run, pair: Pair) -> None:
 def test_dry_run_prints_what_apply_would_execute_and_changes_nothing(run: Run, pair: Pair) -> None:
     result = run("apply", "--dry-run", "--table", "inbox=seen")
     assert result.exit_code == OK
-    assert "6 statements would be executed" in result.stderr
+    assert "7 statements would be executed" in result.stderr
     assert execute(pair, "SHOW TABLES") == []
 
     for statement in result.stdout.split(";"):
