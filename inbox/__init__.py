@@ -10,6 +10,8 @@
 The names below are the public surface; `docs/guarantees.md` says what they promise.
 """
 
+from typing import TYPE_CHECKING
+
 from inbox.adapters.mysql.store import MySQL
 from inbox.adapters.rabbitmq.delivery import delivery_from
 from inbox.adapters.rabbitmq.settings import Binding, RabbitMQSettings, TlsSettings
@@ -42,6 +44,9 @@ from inbox.ports import Probe, Verifier
 from inbox.service import InboxService, handles
 from inbox.tables import InboxTables, InboxTablesMixin, TableNames, define_tables
 
+if TYPE_CHECKING:
+    from inbox.adapters.embedded import SQLite, SQLiteQueue, SQLiteQueueSettings
+
 __all__ = [
     "AlreadyProcessed",
     "Binding",
@@ -71,6 +76,9 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "RetryRule",
+    "SQLite",
+    "SQLiteQueue",
+    "SQLiteQueueSettings",
     "Selection",
     "StartupError",
     "StoreError",
@@ -86,3 +94,19 @@ __all__ = [
     "env",
     "handles",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The names of the embedded adapter, imported when they are asked for: it needs an extra.
+
+    Raises:
+        AttributeError: there is no such name.
+        ImportError: the extra is not installed.
+    """
+    if name not in {"SQLite", "SQLiteQueue", "SQLiteQueueSettings"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from inbox.adapters import embedded  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        raise ImportError(f"inbox.{name} needs aiosqlite: pip install 'idempotent-inbox[embedded]'") from error
+    return getattr(embedded, name)

@@ -12,7 +12,7 @@ from inbox.tables import TableNames, qualified
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Dialect = Literal["mysql", "mariadb"]
+Dialect = Literal["mysql", "mariadb", "sqlite"]
 
 _PACKAGE: Final = Path(__file__).parent
 # In a wheel the files lie inside of the package, in a checkout beside it.
@@ -51,7 +51,7 @@ def schema_files(dialect: Dialect, names: TableNames | None = None, database: st
     """Every file for one kind of server, oldest first.
 
     Args:
-        dialect: `mysql` or `mariadb`.
+        dialect: `mysql`, `mariadb` or `sqlite`.
         names: what the tables are called; None takes the defaults. Without a view its statement is left out.
         database: qualifies the names with this database; None leaves it to the connection.
 

@@ -1,4 +1,4 @@
-"""The `inbox` command where the extra that it needs is not installed."""
+"""Where an extra is not installed, what needs it says so, and nothing else minds."""
 
 import subprocess
 import sys
@@ -19,3 +19,29 @@ def test_it_says_how_to_get_the_command_line_and_fails_without_a_traceback() -> 
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr == "inbox: the command line needs typer and rich: pip install 'idempotent-inbox[cli]'\n"
+
+
+WITHOUT_EMBEDDED = """
+import sys
+sys.modules["aiosqlite"] = None  # what makes an import fail as if it were not there
+import inbox
+print(inbox.MySQL.__name__)
+try:
+    inbox.SQLite
+except ImportError as error:
+    print(error)
+try:
+    inbox.Nothing
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_the_package_is_whole_without_the_embedded_adapter() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_EMBEDDED], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines() == [
+        "MySQL",
+        "inbox.SQLite needs aiosqlite: pip install 'idempotent-inbox[embedded]'",
+        "module 'inbox' has no attribute 'Nothing'",
+    ]
