@@ -135,8 +135,13 @@ class Link:
 
     def _sent(self, task: asyncio.Task[object]) -> None:
         self._sending.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: whoever waited may have gone
+        _see(task)
+
+
+def _see(task: asyncio.Task[Any]) -> None:
+    """Look at how it ended, for whoever waited may have gone, and Python would complain."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _check(sending: asyncio.Task[object]) -> None:
@@ -187,6 +192,7 @@ class Outlet:
         self._tidy()
         if self._opening is None:
             self._opening = asyncio.create_task(self._open(), name="open publisher")
+            self._opening.add_done_callback(_see)
         opening = self._opening
         await asyncio.wait([opening])  # which goes on when one of those who wait is cancelled
         if opening.cancelled():
