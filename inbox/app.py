@@ -116,8 +116,8 @@ class Inbox:
 
         Data that does not fit is quarantined as `invalid-payload` with the field that did not, before anything is begun
         and at no attempt's cost. What is taken for what: `inbox.runtime.converters` for dataclasses, where `jobId` fits
-        `job_id` too; `inbox.runtime.models` for pydantic. A handler that is run again in place, as after a
-        dead-lock, gets the same object again: freeze the class, or leave it as it came.
+        `job_id` too; `inbox.runtime.models` for pydantic. A handler that is run again, as after a dead-lock, gets
+        an object of its own each time.
 
         Args:
             event_type: the CloudEvents type.

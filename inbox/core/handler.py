@@ -62,7 +62,7 @@ class Handler:
     payload: object = field(default=None, repr=False, compare=False)
 
     def for_event(self, event: Event) -> Handler:
-        """The handler with the payload of `event`, decoded here and nowhere else: once for all runs of a delivery.
+        """The handler with the payload of `event`, decoded here and nowhere else: anew for each run.
 
         Raises:
             Refused: `invalid-payload`: the event's data is not what the annotation says; `bad-json`: it is no JSON.

@@ -1,7 +1,7 @@
 """Payloads as handlers want to see them: the event's data as a dataclass, or as a pydantic model.
 
-A handler says by annotation what it wants. The data is decoded once for each delivery, after verification and before
-anything is begun; what does not fit is refused as `invalid-payload`, and the refusal names the field and what was
+A handler says by annotation what it wants. The data is decoded for each run, after verification and before anything is
+begun; what does not fit is refused as `invalid-payload`, and the refusal names the field and what was
 expected there, never what stood there.
 
 pydantic is never imported here: a model brings it along.

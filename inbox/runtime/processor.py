@@ -206,14 +206,14 @@ class Processor:
         return Outcome.DONE
 
     async def _verify(self, passage: Passage) -> Outcome:
-        if passage.handler is not None:
-            return Outcome.DONE
         assert passage.cloudevent is not None  # noqa: S101 - the table: decoded comes before
         try:
-            async with asyncio.timeout(self._settings.deadline):
-                passage.event = await verified(
-                    passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
-                )
+            if passage.event is None:
+                async with asyncio.timeout(self._settings.deadline):
+                    passage.event = await verified(
+                        passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
+                    )
+            # Each time: a handler that was undone may have changed the payload that it got.
             passage.handler = self._registry.find(passage.event.type).for_event(passage.event)
         except Refused as refusal:
             return self._refuse(passage, refusal)
