@@ -34,6 +34,7 @@ class World:
     published: list[tuple[str, str]]
     factory: Callable[..., Inbox] = app.make
     delays: tuple[float, ...] = app.SETTINGS.retry.steps
+    extra: tuple[str, ...] = ()
 
     def worker(
         self, *, database_port: int | None = None, broker_port: int | None = None, **options: Any
@@ -44,6 +45,7 @@ class World:
             at_port(self.pair.amqp_url, broker_port),
             self.queue,
             self.exchange,
+            *self.extra,
         )
         worker = CrashWorker(self.factory, arguments, **options)
         worker.start()
@@ -59,25 +61,25 @@ class World:
                         self.published.append((identifier, kind))
                     await _publish(publisher, identifier, kind, self.exchange, kind)
 
-    async def wait_drained(self) -> None:
+    async def wait_drained(self, patience: float = 60) -> None:
         """Return when every event has ended: applied, or in quarantine, and the queues are empty."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(patience):
             while not self._all_ended() or await self.left_in_queue() > 0:
                 await asyncio.sleep(0.02)
 
-    async def wait_copies_back(self) -> None:
+    async def wait_copies_back(self, patience: float = 60) -> None:
         """Return when every copy that waited has come back, and what came with it has ended.
 
         Who died between a copy and its acknowledgement left both. A copy that the broker moves from its retry queue is
         counted in no queue, but it goes in order: so do events that are put behind it.
         """
-        await self.wait_drained()
+        await self.wait_drained(patience)
         async with Publisher(self.pair.amqp_url) as publisher:
             for name in self.retry_queues:
                 identifier = f"behind-{name}-{len(self.published)}"
                 self.published.append((identifier, "apply"))
                 await _publish(publisher, identifier, "apply", "", name)
-        await self.wait_drained()
+        await self.wait_drained(patience)
 
     @property
     def retry_queues(self) -> list[str]:
