@@ -325,8 +325,9 @@ async def _replayed(inbox: Inbox, filters: Filters, limit: int | None, *, show_p
 
 def _log_to_standard_error() -> None:
     """What a worker would say, less the line for each refused event: the report counts them, the entries tell why."""
-    logging.basicConfig(stream=sys.stderr, format=LOG_FORMAT)
-    logging.getLogger("inbox").addFilter(lambda record: getattr(record, ATTRIBUTE, {}).get("what") != "quarantined")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: getattr(record, ATTRIBUTE, {}).get("what") != "quarantined")
+    logging.basicConfig(handlers=[handler], format=LOG_FORMAT)
 
 
 @app.command("discard")

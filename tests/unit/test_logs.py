@@ -146,6 +146,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[st
     loggers = [root, logging.getLogger("inbox"), logging.getLogger("aiormq"), logging.getLogger("aio_pika")]
     before = [logger.level for logger in loggers]
     theirs, root.handlers = root.handlers, []
+    monkeypatch.setattr(loggers[1], "filters", [])  # a command that ran in this process may have left one
     for name in ("excepthook", "unraisablehook"):
         monkeypatch.setattr(sys, name, getattr(sys, name))
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)

@@ -19,6 +19,7 @@ from inbox.adapters.embedded.messages import Batch, Counts, Message, Receipt
 from inbox.adapters.embedded.store import file_of
 from inbox.adapters.embedded.turns import patiently
 from inbox.config import require
+from inbox.core.facts import fact
 from inbox.errors import TransportError
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ class SQLiteQueue:
             try:
                 await self._pump_link()
             except (sqlite3.Error, ValueError, OSError) as error:
-                _log.warning("the queue's file cannot be used (%s); trying again", _words(error))
+                told = fact("queue-file-awaited", error=type(error).__name__)
+                _log.warning("the queue's file cannot be used (%s); trying again", _words(error), extra=told)
             link, self._link = self._link, None
             if link is not None:
                 await link.leave(is_broken=True)
