@@ -59,8 +59,9 @@ _NO_RIGHT: Final = frozenset({1142, 1143})
 #: No such table, column, index.
 _NO_SUCH: Final = frozenset({1146, 1054, 1176})
 
-# Short, for while it waits for a lock it holds others. One second is the least that both servers take.
-_LOCK_WAIT: Final = "SET SESSION innodb_lock_wait_timeout = 1"
+# A short lock wait, for while it waits for a lock it holds others: one second is the least that both servers take. And
+# time for the longest rest that the command takes, a minute, for which a unit's session would not be kept.
+_SET_UP: Final = "SET SESSION innodb_lock_wait_timeout = 1, wait_timeout = 120"
 _TAKE_LOCK: Final = "SELECT GET_LOCK(%s, 0)"
 _RELEASE_LOCK: Final = "SELECT RELEASE_LOCK(%s)"
 _DATABASE: Final = "SELECT DATABASE()"
@@ -276,7 +277,7 @@ class Retention:
             pace = _Pace(min(batch, MOST_IN_BATCH), pause, dry_run)
             run = _Run(wire, self.sql.sweeps, consumer, pace, progress)
             with _explaining():
-                await run.ask(Statement(_LOCK_WAIT))
+                await run.ask(Statement(_SET_UP))
                 lock = lock_name(await self._database(run), self._tables.names.inbox)
                 # Who only counts disturbs nobody.
                 if not dry_run and not (await run.ask(Statement(_TAKE_LOCK, (lock,)))).rows[0][0]:
