@@ -15,7 +15,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import aiosqlite
+from aiosqlite.context import contextmanager
 
+from inbox.adapters.embedded.cursor import UnitCursor
 from inbox.adapters.embedded.guard import Door, Guard
 
 if TYPE_CHECKING:
@@ -205,6 +207,11 @@ class FileConnection(aiosqlite.Connection):
             if raw is not None and self.guard.door is Door.KEPT:
                 self.guard.observe_transaction(is_open=raw.in_transaction, error=failure)
             self._finished += 1
+
+    @contextmanager
+    async def cursor(self) -> aiosqlite.Cursor:
+        """As aiosqlite's, for less."""
+        return UnitCursor(self)
 
     async def commit(self) -> None:
         """As aiosqlite's; refused to a unit."""

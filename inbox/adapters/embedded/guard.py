@@ -68,10 +68,10 @@ _WORDS: Final = {
 #: What a handler's calls may come to in the driver, by class and name; everything else is refused.
 _CALLS: Final = {
     sqlite3.Connection: frozenset({"cursor", "execute", "executemany"}),
-    sqlite3.Cursor: frozenset({"execute", "executemany", "fetchone", "fetchmany", "fetchall", "close"}),
+    sqlite3.Cursor: frozenset({"execute", "executemany", "fetchone", "fetchmany", "fetchall"}),
 }
-#: The same of the asynchronous driver's own, each of which runs one statement and reads it.
-_HELPERS: Final = frozenset({"_execute_insert", "_execute_fetchall"})
+#: The same of the asynchronous cursors' own, each of which runs one statement and reads it.
+_HELPERS: Final = frozenset({"_execute_insert", "_execute_fetchall", "_ask"})
 
 _BY_SQLITE: Final[dict[Trouble, tuple[type[Contended | StoreUnavailable], str]]] = {
     Trouble.CONTENDED: (Contended, "SQLite ended a statement of the handler: somebody else was in its way"),
@@ -109,12 +109,14 @@ class Guard(guard.Guard):
             UnitMisused: refused; the unit is doomed, unless the call was a stranger's.
             Contended, StoreUnavailable: the unit was doomed before by SQLite.
         """
+        name = getattr(call, "__name__", type(call).__name__)
+        if name == "close" and isinstance(getattr(call, "__self__", None), sqlite3.Cursor):
+            return  # whoever lets go of rows, and whenever, harms nobody
         token = self.known()
         if self.doom is not None:
             raise self.doom.error(token.handler)
         if busy:
             self.trip("two of its tasks used the connection at the same time: await one before the next")
-        name = getattr(call, "__name__", type(call).__name__)
         allowed = _CALLS.get(type(getattr(call, "__self__", None)), _HELPERS)
         if name not in allowed:
             self.trip(f"refused before anything happened: a command of the driver ({name})")

@@ -36,19 +36,23 @@ def make_or_check(raw: sqlite3.Connection, names: TableNames, *, creates: bool) 
         sqlite3.Error: a file cannot be read or written.
     """
     if creates and not _is_recorded(raw, names):
-        in_transaction(raw, lambda raw: _make(raw, names))
+        # The file beside comes first, in a transaction of its own: a commit of two files is none as a whole
+        # (sqlite.org/lang_attach.html), and where the schema is recorded everything must be there.
+        in_transaction(raw, lambda raw: _make(raw, names, "beside."))
+        in_transaction(raw, lambda raw: _make(raw, names, ""))
     problems = _problems(raw, names)
     if problems:
         raise SchemaError(problems)
 
 
-def _make(raw: sqlite3.Connection, names: TableNames) -> None:
+def _make(raw: sqlite3.Connection, names: TableNames, place: str) -> None:
     # Asked again, for two that start together both come here, one after the other. Whoever made some of the tables by
     # hand gets the others.
     if not _is_recorded(raw, names):
         for file in schema_files("sqlite", names):
             for statement in file.statements:
-                raw.execute(statement)
+                if place in statement:
+                    raw.execute(statement)
 
 
 def _is_recorded(raw: sqlite3.Connection, names: TableNames) -> bool:
