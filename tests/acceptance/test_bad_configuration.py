@@ -55,7 +55,7 @@ def assert_one_line(ended: Ended) -> None:
         (f"{APPS}:two_handlers", "two handlers for type 'thing.happened'"),
         (f"{APPS}:no_handlers", "@inbox.handler('type')"),
         (f"{APPS}:no_transport", "Inbox(..., transport=RabbitMQ(...))"),
-        (f"{APPS}:handler_of_no_face", "annotate its second parameter"),
+        (f"{APPS}:handler_of_no_face", "annotate it with AsyncSession, AsyncConnection"),
     ],
 )
 async def test_a_wrong_target_or_inbox(target: str, fix: str) -> None:
