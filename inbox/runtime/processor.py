@@ -130,7 +130,7 @@ class Processor:
         self.handlers = HandlerTasks()
         # Verification, preparation and the unit may each take as long as a unit.
         self._gate = RunGate(3 * settings.deadline + settings.cancel_patience)
-        self._suspects: set[bytes] = set()  # keys of what waits here to run alone, or does
+        self._suspects: set[bytes] = set()  # keys of what may run only alone: it waits for that, or is put away
         self._steps: dict[Command, Callable[[Passage], Awaitable[Outcome]]] = {
             command: getattr(self, f"_{command.value}") for command in Command
         }
@@ -157,6 +157,8 @@ class Processor:
                 await asyncio.shield(passage.unit.rollback())
             if passage.stuck is None:
                 self._leave(passage)
+            if passage.failure is not None and passage.failure.kind is FailureKind.CRASHED:
+                self._suspects.discard(passage.attempt_key)
         if passage.stuck is not None:
             await self._wait_stuck(passage, passage.stuck)
         return lifecycle.state
@@ -314,6 +316,8 @@ class Processor:
             await asyncio.sleep(min(_GRACE, self._settings.deadline / 10))
             passage.attempts = await self._store.start_attempt(key, alone=alone)
             if self._has_used_up(passage.attempts):
+                # No other delivery of it may run, and kill the process, before this one is in quarantine.
+                self._suspects.add(key)
                 passage.failure = Failure(
                     FailureKind.CRASHED, "crashed", f"the process died in the handler {passage.attempts.crashed} times"
                 )

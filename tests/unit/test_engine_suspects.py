@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from inbox.core.delivery import Delivery
 from inbox.core.event import CloudEvent, Event
 from inbox.core.lifecycle import Command, Outcome
 from inbox.core.records import Attempts, record_of
@@ -157,6 +158,31 @@ async def test_who_left_a_start_open_may_yet_say_that_it_lives() -> None:
         await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 1)
     assert engine.store.effects == ["1"]
     assert not engine.reasons
+
+
+async def test_another_delivery_of_a_crasher_does_not_run_before_that_is_in_quarantine() -> None:
+    """It would kill the process once more, and the quarantine would never be written."""
+    engine = Engine(replace(FAST, deadline=0.5))
+    quarantined: list[int] = []
+
+    async def handler(event: Event, session: Any) -> None:
+        quarantined.append(len(engine.store.quarantined))
+
+    engine.handle(handler)
+    engine.store.attempts[key("1")] = Attempts(crashed=2)
+    engine.store.open_starts[key("1")] = DIED_ALONE
+    write = engine.store.quarantine
+
+    async def slowly(delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        await write(delivery, event, reason, detail)
+
+    engine.store.quarantine = slowly  # type: ignore[method-assign]
+    await engine.settle(delivery(pristine=False), delivery(pristine=False))
+    assert engine.reasons == ["crashed"]
+    assert quarantined == [1]
+    assert not engine.store.open_starts
 
 
 # ---------------------------------------------------------------- and then something else goes wrong
