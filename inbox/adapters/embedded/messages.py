@@ -61,7 +61,8 @@ _LEASE: Final = "UPDATE inbox_message SET due_at = ?, lease = ?, handed_out = ha
 _NEXT: Final = "SELECT MIN(due_at) FROM inbox_message WHERE due_at > ?"
 _COUNT: Final = """\
 SELECT COUNT(*), COALESCE(SUM(lease IS NOT NULL AND due_at > ?1), 0),
-       COALESCE(SUM(lease IS NULL AND is_copy AND due_at > ?1), 0)
+       COALESCE(SUM(lease IS NULL AND is_copy AND due_at > ?1), 0),
+       COUNT(DISTINCT IIF(due_at > ?1, lease, NULL))
   FROM inbox_message"""
 
 
@@ -147,11 +148,17 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Messages: ready, in hand, and waiting for their next attempt."""
+    """Messages: ready, in hand, and waiting for their next attempt; and how many consumers have some in hand."""
 
     ready: int
     in_hand: int
     waiting: int
+    consumers: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.ready + self.in_hand + self.waiting
 
 
 def make_table(raw: sqlite3.Connection) -> None:
@@ -196,8 +203,8 @@ def serve(raw: sqlite3.Connection, batch: Batch, lease: bytes, seconds: float, q
 
 def count(raw: sqlite3.Connection) -> Counts:
     """How many messages there are."""
-    total, in_hand, waiting = raw.execute(_COUNT, (clock.microseconds(),)).fetchone()
-    return Counts(total - in_hand - waiting, in_hand, waiting)
+    total, in_hand, waiting, consumers = raw.execute(_COUNT, (clock.microseconds(),)).fetchone()
+    return Counts(total - in_hand - waiting, in_hand, waiting, consumers)
 
 
 def _is_changed(raw: sqlite3.Connection, sql: str, values: tuple[object, ...]) -> bool:

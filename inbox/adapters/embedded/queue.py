@@ -19,6 +19,7 @@ from inbox.adapters.embedded.messages import Batch, Counts, Message, Receipt
 from inbox.adapters.embedded.store import file_of
 from inbox.adapters.embedded.turns import patiently
 from inbox.config import require
+from inbox.core.depths import QueueDepth
 from inbox.core.facts import fact
 from inbox.errors import TransportError
 
@@ -130,6 +131,21 @@ class SQLiteQueue:
             return await patiently(attempt, self._settings.busy_wait)
         except (sqlite3.Error, ValueError, OSError) as error:
             raise trouble(self.path, error) from error
+
+    async def depths(self, delays: Sequence[float] = ()) -> list[QueueDepth]:
+        """How much waits, as the other transports tell it: what is ready, and the copies that wait.
+
+        Args:
+            delays: not heeded: all copies wait in one place.
+
+        Raises:
+            TransportError: the file cannot be read.
+        """
+        counts = await self.depth()
+        return [
+            QueueDepth(self.name, "main", counts.ready, counts.consumers),
+            QueueDepth(f"{self.name} (waiting)", "retry", counts.waiting, 0),
+        ]
 
     # -------------------------------------------------------------- the port
     async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:

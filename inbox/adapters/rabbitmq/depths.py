@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from aiormq.exceptions import ChannelAccessRefused, ChannelPreconditionFailed
 
 from inbox.adapters.rabbitmq.connection import apart, connect, leave
 from inbox.adapters.rabbitmq.topology import channel_of
+from inbox.core.depths import QueueDepth, Role
 from inbox.errors import TopologyError, TransportError
+
+__all__ = ["QueueDepth", "Role", "depths_of"]
 
 if TYPE_CHECKING:
     import ssl
@@ -19,25 +21,6 @@ if TYPE_CHECKING:
 
     from inbox.adapters.rabbitmq.settings import Address, RabbitMQSettings
     from inbox.adapters.rabbitmq.topology import Topology
-
-Role = Literal["main", "dead", "retry"]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueDepth:
-    """One queue, now.
-
-    Attributes:
-        name: its name.
-        role: `main` is the consumed queue, `dead` that of dead letters, and copies wait in `retry`.
-        ready: messages that nobody has in hand; of a retry queue all that wait. None where there is no such queue.
-        consumers: how many consume it. That the broker itself empties a retry queue does not count.
-    """
-
-    name: str
-    role: Role
-    ready: int | None
-    consumers: int
 
 
 async def depths_of(
