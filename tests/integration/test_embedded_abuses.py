@@ -538,7 +538,7 @@ for _level in (None, "DEFERRED"):
         scene.driver.isolation_level = level
 
 
-@undone("two raw cursors at once", "at the same time")
+@committed("two raw cursors at once, which their thread takes one after the other")
 async def _(scene: Scene) -> None:
     await asyncio.gather(scene.cursor("SELECT 1"), scene.cursor("SELECT 2"))
 

@@ -199,9 +199,10 @@ async def test_a_file_that_somebody_locks_is_waited_for_and_nothing_is_lost(path
         first, second = await hand.wait(2)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert not await transport.acknowledge(first), "the link was given up"
+            assert await transport.acknowledge(first), "it is to be written"
             with pytest.raises(TransportError):
                 await transport.delay(second, 1.0, b"key")
+            assert not await transport.release(second), "the link was given up"
             other.execute("ROLLBACK")
         sql(path, "UPDATE inbox_message SET due_at = 0")  # the leases of the link that was given up end
         again = (await hand.wait(4))[2:]
@@ -221,7 +222,7 @@ async def test_the_patience_with_a_file_ends_the_run(path: Path) -> None:
         (first,) = await hand.wait(1)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            assert not await transport.acknowledge(first)
+            assert not await transport.release(first)
             with pytest.raises(TransportError, match="too long"):
                 async with asyncio.timeout(20):
                     await running

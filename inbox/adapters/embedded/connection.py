@@ -167,7 +167,7 @@ class FileConnection(aiosqlite.Connection):
     async def _execute(self, fn: Any, *args: Any, **kwargs: Any) -> Any:
         if self.guard.door is not Door.KEPT:
             return await self._send(self._run, fn, args, kwargs)
-        self.guard.admit(fn, busy=self.is_busy)
+        self.guard.admit(fn)
         try:
             return await self._send(self._run, fn, args, kwargs)
         except asyncio.CancelledError as error:

@@ -98,12 +98,11 @@ class Guard(guard.Guard):
         self._refusal: str | None = None
 
     # -------------------------------------------------------------- asked before
-    def admit(self, call: Callable[..., object], *, busy: bool) -> None:
-        """Let a call into the driver or refuse it.
+    def admit(self, call: Callable[..., object]) -> None:
+        """Let a call into the driver or refuse it. Two at once do no harm: the thread takes one after the other.
 
         Args:
             call: what its thread is to call.
-            busy: it has not come back from an earlier call.
 
         Raises:
             UnitMisused: refused; the unit is doomed, unless the call was a stranger's.
@@ -115,8 +114,6 @@ class Guard(guard.Guard):
         token = self.known()
         if self.doom is not None:
             raise self.doom.error(token.handler)
-        if busy:
-            self.trip("two of its tasks used the connection at the same time: await one before the next")
         allowed = _CALLS.get(type(getattr(call, "__self__", None)), _HELPERS)
         if name not in allowed:
             self.trip(f"refused before anything happened: a command of the driver ({name})")

@@ -38,6 +38,9 @@ _log = logging.getLogger(__name__)
 #: Seconds between two looks at a file in which nothing happens, at first and later.
 _SHORTEST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.05
+#: Seconds for which settlements and small rooms wait for company while there is something in hand: each transaction is
+#: one more sync of the disk.
+_LINGER: Final = 0.01
 #: Seconds between two tries to open a file again.
 _LONGEST_RETRY: Final = 5.0
 
@@ -100,6 +103,7 @@ class SQLiteQueue:
         self._stopping = asyncio.Event()
         self._work = asyncio.Event()
         self._failure: TransportError | None = None
+        self._is_closing = False
 
     def __repr__(self) -> str:
         return f"<SQLiteQueue {self.name}>"
@@ -153,7 +157,7 @@ class SQLiteQueue:
         self._prefetch = prefetch
         self._delays = tuple(sorted(delays))
         self._stopping.clear()
-        self._failure = None
+        self._failure, self._is_closing = None, False
         self._link = await self._opened()
         wakeups.listen(self.path, self._work)
         self._pump = asyncio.create_task(self._keep_pumping(), name="queue")
@@ -181,15 +185,22 @@ class SQLiteQueue:
         wakeups.forget(self.path, self._work)
         pump, self._pump = self._pump, None
         if pump is not None:
+            # In the middle of a transaction nobody knows what was handed out.
+            self._is_closing = True
+            self._work.set()
+            await asyncio.wait({pump}, timeout=self._settings.busy_wait)
             pump.cancel()
-            with suppress(asyncio.CancelledError):
-                await pump
+            await asyncio.wait({pump})
         link, self._link = self._link, None
         if link is not None:
             await link.leave()
 
     async def acknowledge(self, delivery: Delivery) -> bool:
-        """See `inbox.ports.Transport.acknowledge`. Durable when it returns; those that wait share a transaction."""
+        """See `inbox.ports.Transport.acknowledge`.
+
+        It is written a few milliseconds later, with those of others. Where the lease may have ended by then, this
+        returns when it is written, and says whether it was in time.
+        """
         return await self._settle(delivery, "acknowledged")
 
     async def release(self, delivery: Delivery) -> bool:
@@ -215,7 +226,7 @@ class SQLiteQueue:
         if settled is None:
             return False
         self._work.set()
-        return await settled
+        return True if how == "acknowledged" and link.is_safe else await settled
 
     # -------------------------------------------------------------- the pump
     async def _keep_pumping(self) -> None:
@@ -226,6 +237,8 @@ class SQLiteQueue:
             except (sqlite3.Error, ValueError, OSError) as error:
                 told = fact("queue-file-awaited", error=type(error).__name__)
                 _log.warning("the queue's file cannot be used (%s); trying again", _words(error), extra=told)
+            if self._is_closing:
+                return
             link, self._link = self._link, None
             if link is not None:
                 await link.leave(is_broken=True)
@@ -250,7 +263,7 @@ class SQLiteQueue:
         link = self._link
         assert link is not None  # noqa: S101 - made before
         pause = _SHORTEST_PAUSE
-        while True:
+        while not self._is_closing:
             self._work.clear()
             served = await link.serve(self._prefetch if self._sink is not None else 0)
             for delivery in served.handed_out:
@@ -320,12 +333,17 @@ class _Link:
         self._in_hand: dict[int, Receipt] = {}
         self._settling: list[tuple[Receipt, str, asyncio.Future[bool]]] = []
         self._keeping: list[tuple[Message, float, float, asyncio.Future[bool]]] = []
-        self._renewed_at = self._looked_at = 0.0
+        self._renewed_at = self._written_at = 0.0
         self._next_due = 0.0
         self._version: int | None = None
         self._is_over = False
 
     # -------------------------------------------------------------- asked for
+    @property
+    def is_safe(self) -> bool:
+        """Whether the leases of all that is in hand last for a good while."""
+        return asyncio.get_running_loop().time() - self._renewed_at < self._settings.lease / 2
+
     def settle(self, receipt: object, how: str) -> asyncio.Future[bool] | None:
         """Ask for a settlement; None where the hand-out is not, or no longer, this link's."""
         if not isinstance(receipt, Receipt) or self._is_over or self._in_hand.get(receipt.id) != receipt:
@@ -357,18 +375,25 @@ class _Link:
         now = asyncio.get_running_loop().time()
         room = max(prefetch - len(self._in_hand), 0)
         renews = bool(self._in_hand) and now - self._renewed_at >= self._settings.lease / 3
-        if not (self._settling or self._keeping or renews):
+        lingers = bool(self._in_hand) and now - self._written_at < _LINGER
+        enough = max(prefetch // 4, 1)
+        is_urgent = bool(self._keeping) or renews or any(how == "released" for _, how, _ in self._settling)
+        if not (is_urgent or (self._settling and (not lingers or len(self._settling) >= enough))):
+            until = self._until_renewal(now)
+            if (room or self._settling) and lingers and room < enough:
+                return _Served((), False, min(self._written_at + _LINGER - now, until))
             if not room:
-                return _Served((), False, self._until_renewal(now))
+                return _Served((), False, until)
             version = await self._connection.own(_version)
             if version == self._version and now < self._next_due:
-                return _Served((), False, min(self._next_due - now, self._until_renewal(now)))
+                return _Served((), False, min(self._next_due - now, until, _LINGER if self._settling else until))
             self._version = version
         return await self._write(now, room, renews=renews)
 
     async def _write(self, now: float, room: int, *, renews: bool) -> _Served:
         settling, self._settling = self._settling, []
         keeping, self._keeping = self._keeping, []
+        self._written_at = now
         batch = Batch(
             acknowledged=[receipt for receipt, how, _ in settling if how == "acknowledged"],
             released=[receipt for receipt, how, _ in settling if how == "released"],
@@ -422,12 +447,20 @@ class _Link:
         settling, self._settling = self._settling, []
         keeping, self._keeping = self._keeping, []
         self._in_hand.clear()
-        if left and not is_broken:
-            batch = Batch(released=left)
+        if (left or settling) and not is_broken:
+            batch = Batch(
+                acknowledged=[receipt for receipt, how, _ in settling if how == "acknowledged"],
+                released=[receipt for receipt, how, _ in settling if how == "released"] + left,
+            )
             with suppress(sqlite3.Error, ValueError, TimeoutError):
                 async with asyncio.timeout(self._settings.busy_wait):
-                    await self._connection.own(
-                        lambda raw: in_transaction(raw, lambda raw: messages.serve(raw, batch, b"", 0.0, self._queue))
+                    await patiently(
+                        lambda: self._connection.own(
+                            lambda raw: in_transaction(
+                                raw, lambda raw: messages.serve(raw, batch, b"", 0.0, self._queue)
+                            )
+                        ),
+                        self._settings.busy_wait,
                     )
         for future in (*(future for *_, future in settling), *(future for *_, future in keeping)):
             _answer(future, False)
