@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 from collections import Counter
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
@@ -29,8 +31,9 @@ SETTINGS = ConsumerSettings(
     prefetch=20,
     deadline=20,
     shutdown_patience=10,
-    retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, first_delay=0.02, max_delay=0.05),
+    retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, delays=(0.05,), first_delay=0.02, max_delay=0.05),
 )
+SIDE_BY_SIDE = replace(SETTINGS, concurrency=8)
 
 
 class Poison:
@@ -38,6 +41,7 @@ class Poison:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._slow = 0
 
     async def note_start(self, event: Event, session: AsyncSession) -> None:
         """Write half an effect, and note for good that the handler ran."""
@@ -65,38 +69,72 @@ class Poison:
         await self.note_start(event, session)
         raise Reject("not one of ours")
 
+    async def slow(self, event: Event, session: AsyncSession) -> None:
+        """Long enough to be running when a neighbour kills the process."""
+        await self.apply(event, session)
+        self._slow += 1
+        await session.execute(text("SELECT SLEEP(0.2)"))
+        self._slow -= 1
+
+    async def kill_company(self, event: Event, session: AsyncSession) -> None:
+        """Once neighbours run beside it; alone it waits for them in vain."""
+        await self.note_start(event, session)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while self._slow < 3:
+                    await asyncio.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGKILL)
+
     async def apply(self, event: Event, session: AsyncSession) -> None:
         await self.note_start(event, session)
         await session.execute(text("UPDATE account SET balance = balance + 1 WHERE id = 0"))
 
 
-def make(kind: QueueKind, database_url: str, amqp_url: str, queue: str, exchange: str) -> Inbox:
+def make(
+    database_url: str,
+    amqp_url: str,
+    queue: str,
+    exchange: str,
+    *,
+    kind: QueueKind,
+    settings: ConsumerSettings = SETTINGS,
+) -> Inbox:
     inbox = Inbox(
         "ledger",
         store=MySQL(database_url),
         transport=RabbitMQ(
-            amqp_url, queue, [Binding(exchange, "#", declare="topic")], RabbitMQSettings(queue_type=kind)
+            amqp_url, queue, [Binding(exchange, "#", declare="topic")], RabbitMQSettings(queue_type=kind, ack_linger=0)
         ),
-        settings=SETTINGS,
+        settings=settings,
     )
     poison = Poison(database_url)
-    for name in ("exit", "kill", "fail", "retry", "reject", "apply"):
+    for name in ("exit", "kill", "fail", "retry", "reject", "apply", "slow", "kill_company"):
         inbox.handler(name)(getattr(poison, name))
     return inbox
 
 
-def make_quorum(database_url: str, amqp_url: str, queue: str, exchange: str) -> Inbox:
-    return make("quorum", database_url, amqp_url, queue, exchange)
+def make_quorum(*names: str) -> Inbox:
+    return make(*names, kind="quorum")
 
 
-def make_classic(database_url: str, amqp_url: str, queue: str, exchange: str) -> Inbox:
-    return make("classic", database_url, amqp_url, queue, exchange)
+def make_classic(*names: str) -> Inbox:
+    return make(*names, kind="classic")
+
+
+def make_side_by_side(*names: str) -> Inbox:
+    return make(*names, kind="quorum", settings=SIDE_BY_SIDE)
+
+
+def with_factory(world: World, factory: Callable[..., Inbox]) -> World:
+    world.factory, world.delays = factory, SETTINGS.retry.steps
+    for name in world.retry_queues:
+        world.pair.discard(name)
+    return world
 
 
 @pytest.fixture(params=["quorum", "classic"])
 def poisoned(world: World, request: pytest.FixtureRequest) -> World:
-    world.factory = make_quorum if request.param == "quorum" else make_classic
-    return world
+    return with_factory(world, make_quorum if request.param == "quorum" else make_classic)
 
 
 @pytest.mark.parametrize("crash", ["exit", "kill"])
@@ -118,6 +156,41 @@ async def test_an_event_that_kills_its_worker_ends_in_quarantine(poisoned: World
     assert poisoned.query("SELECT balance FROM account WHERE id = 0") == ((NEIGHBOURS,),)
     assert charged(poisoned) == {}, "no neighbour was charged, and nothing of the poison is left open"
     assert await poisoned.left_in_queue() == 0
+
+
+async def test_innocents_beside_a_crasher_are_cleared_by_running_alone(world: World) -> None:
+    """Eight handlers at once: each death takes seven neighbours with it, which nobody can tell from the cause."""
+    with_factory(world, make_side_by_side)
+    worker = await started(world)
+    await world.publish("poison", ["slow"] * 3 + ["kill_company"] + ["slow"] * (NEIGHBOURS - 3), copies=1)
+    deaths = 0
+    while not await drained_or_dead(world, worker):
+        deaths += 1
+        # One of a pristine delivery and one beside others cost nothing; then it is alone, and each is its own.
+        assert deaths <= MAX_ATTEMPTS + 2, "the crash loop ends"
+        worker = await started(world)
+    assert await asyncio.to_thread(worker.stop) == 0
+    assert deaths in (MAX_ATTEMPTS + 1, MAX_ATTEMPTS + 2)
+    assert quarantined(world) == [("poison-3", "crashed", MAX_ATTEMPTS)]
+    innocents = {f"poison-{n}" for n in range(NEIGHBOURS + 1)} - {"poison-3"}
+    assert effects(world) == Counter(innocents)
+    assert sum(runs(world)[one] > 1 for one in innocents) >= 3, "some ran in a process when it was killed"
+    assert charged(world) == {}, "no innocent was charged"
+    assert world.query("SELECT attempt_key FROM inbox_attempt") == ((b"poison-3",),)
+
+
+async def test_a_crasher_that_came_twice_does_not_run_beside_others_in_the_place_of_itself(world: World) -> None:
+    with_factory(world, make_side_by_side)
+    worker = await started(world)
+    await world.publish("poison", ["kill"], copies=2)
+    deaths = 0
+    while not await has_seen(world, worker, 2) or not await has_stopped_in_order(world, worker):
+        deaths += 1
+        # The first delivery as above. The second finds no open start: once beside others and once alone at most.
+        assert deaths <= MAX_ATTEMPTS + 2 + 2, "the crash loop ends"
+        worker = await started(world)
+    assert [row[:2] for row in quarantined(world)] == [("poison-0", "crashed")]
+    assert await world.left_in_queue() == 0
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("fail", "handler-error"), ("retry", "retries-used-up")])
@@ -145,7 +218,7 @@ async def test_what_is_rejected_is_run_once(poisoned: World) -> None:
 
 async def test_a_duplicate_of_a_quarantined_event_keeps_its_count_and_adds_no_row(world: World) -> None:
     """It runs normally: what was wrong may be mended. It has used up its attempts, so once is enough."""
-    world.factory = make_quorum
+    with_factory(world, make_quorum)
     worker = await started(world)
     await world.publish("poison", ["fail"], copies=1)
     await world.wait_drained()
@@ -162,7 +235,7 @@ async def test_a_duplicate_of_a_quarantined_event_keeps_its_count_and_adds_no_ro
 
 async def test_a_duplicate_of_an_event_that_killed_its_workers_is_run_again_and_keeps_its_count(world: World) -> None:
     """It is not put away unseen: what was wrong may be mended. Another death is one more crash, and enough."""
-    world.factory = make_quorum
+    with_factory(world, make_quorum)
     deaths = 0
     for times_seen in (1, 2):
         worker = await started(world)
@@ -197,11 +270,15 @@ async def drained_or_dead(world: World, worker: CrashWorker) -> bool:
     return False
 
 
+async def has_stopped_in_order(world: World, worker: CrashWorker) -> bool:
+    return await asyncio.to_thread(worker.stop) == 0 and await world.left_in_queue() == 0
+
+
 async def has_seen(world: World, worker: CrashWorker, number: int) -> bool:
     """Return when the worker has died (False), or the quarantine has seen its event so often (True)."""
     async with asyncio.timeout(60):
         while worker.is_alive():
-            if world.query("SELECT times_seen FROM inbox_quarantine") == ((number,),):
+            if any(seen >= number for (seen,) in world.query("SELECT times_seen FROM inbox_quarantine")):
                 return True
             await asyncio.sleep(0.02)
     return False
