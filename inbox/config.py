@@ -6,8 +6,9 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
+from inbox.core.environment import read_settings
 from inbox.core.policy import LONGEST_WAIT, RetryPolicy, RetryRule
 from inbox.core.records import CONSUMER_NAME_OCTETS, DEFAULT_FINGERPRINT, FingerprintPart, Identity
 from inbox.core.retention import why_too_short
@@ -60,29 +61,70 @@ def env(name: str, default: str | None = None) -> str:
     return value
 
 
+class EnvironmentSettings:
+    """Mixin for settings that environment variables can give; `docs/reference/settings.md` lists them.
+
+    Attributes:
+        environment_area: what the names of their variables begin with, after the prefix.
+    """
+
+    __slots__ = ()
+    environment_area: ClassVar[str] = ""
+
+    @classmethod
+    def from_env(cls, prefix: str = "INBOX_", **defaults: Any) -> Self:
+        """The settings that the environment describes.
+
+            Inbox("billing", store=MySQL(url, DatabaseSettings.from_env()), settings=ConsumerSettings.from_env())
+
+        Nothing reads the environment by itself: settings that are made without this are what the code says. A variable
+        that is set wins over `defaults`; one that is empty counts as not set. `none` is None, a list has commas, and
+        what is true may be written `true`, `yes`, `on` or `1`.
+
+        Args:
+            prefix: what the names begin with; another one lets two consumers of one process differ.
+            defaults: fields as the class takes them, for what the environment leaves open.
+
+        Raises:
+            ConfigurationError: a name that begins with the prefix is almost that of a setting; a text cannot be read;
+                or the settings contradict each other. The message names the variable and what is right, never what is
+                in it.
+        """
+        return read_settings(cls, os.environ, prefix=prefix, area=cls.environment_area, defaults=defaults)
+
+
 @dataclass(frozen=True, slots=True)
-class ConsumerSettings:
+class ConsumerSettings(EnvironmentSettings):
     """How one consumer works.
 
     Attributes:
         concurrency: units of work at once in one process. It holds one database connection for each, one
-            beside them for attempts and quarantine, and short ones after trouble.
-        prefetch: deliveries the transport may have in hand; None is four times the concurrency.
-        deadline: seconds one unit may take, handler included.
-        cancel_patience: seconds a cancelled handler gets to come back before it is reported as stuck.
-        shutdown_patience: seconds a stopping worker gives its running units.
-        report_interval: seconds between two reports of the worker, which `inbox status` shows; None makes none.
+            beside them for attempts and quarantine, and short ones after trouble. With 8, a dozen processes fit into
+            the 151 connections that MySQL allows by itself.
+        prefetch: deliveries the transport may have in hand; None is four times the concurrency, so that units need
+            not wait for the broker, and little is held that another worker could take.
+        deadline: seconds one unit may take, handler included. Far longer than a unit should, for its locks make others
+            wait, and far shorter than a broker waits for an acknowledgement (RabbitMQ: `consumer_timeout`, 30 minutes).
+        cancel_patience: seconds a cancelled handler gets to come back before it is reported as stuck; one that cleans
+            up behind itself is given the time for a statement or two.
+        shutdown_patience: seconds a stopping worker gives its running units; as long as the deadline's default, so
+            that whatever runs can end by itself.
+        report_interval: seconds between two reports of the worker, which `inbox status` shows: one small statement
+            each. None makes none.
         retry: what happens to events that fail.
         unknown_types: what becomes of event types that have no handler, by the type or a prefix that ends in `*`;
-            the longest that fits holds. `quarantine`, which is also for what is not named; `ignore`: the inbox row is
-            written, no handler runs, and it is counted as ignored; `fail`, for whole types: the worker does not start.
-        identity: what makes an event the same event: its `id`, or `source+id`.
-        fingerprint: what may not change under one identity; None compares nothing.
+            the longest that fits holds. `quarantine`, which is also for what is not named, because a type that was
+            forgotten must not be lost; `ignore`: the inbox row is written, no handler runs, and it is counted as
+            ignored; `fail`, for whole types: the worker does not start.
+        identity: what makes an event the same event: its `id`, which most producers make unique, or `source+id`, which
+            is all that CloudEvents promises. Never change it: every event known so far would be new.
+        fingerprint: what may not change under one identity, or the event is refused as `identity-conflict`; None
+            compares nothing. `subject` is left out unless named, for producers derive it from the rest.
         retention: seconds for which this consumer's rows are kept: of processed events, attempts, decided quarantine.
             The worker deletes what is older; None leaves that to `inbox prune`. An event that comes again later is a
             new one, so it must be at least `retry.horizon(deadline)`, and should be longer than any queue, outbox or
             backup can bring an event back.
-        retention_interval: seconds between two clean-ups of one worker.
+        retention_interval: seconds between two clean-ups of one worker; often enough that each has little to delete.
     """
 
     concurrency: int = 8
@@ -203,22 +245,30 @@ def check_consumer_name(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseSettings:
+class DatabaseSettings(EnvironmentSettings):
     """How the store uses its database.
 
     Attributes:
-        lock_wait: seconds a statement waits for a row lock; holds for the handler's statements too.
-        connect_timeout: seconds to connect and log in.
-        start_patience: seconds that a start waits for a database that is not there yet.
-        patience: seconds that a worker waits for a database that takes no writes, before it ends; None never does.
-        allow_call: let handlers `CALL` stored procedures; costs two packets a unit.
+        lock_wait: whole seconds a statement waits for a row lock; holds for the handler's statements too. The server's
+            own 50 would outlast the deadline of a unit.
+        connect_timeout: seconds to connect and log in; what MySQL itself gives a client.
+        start_patience: seconds that a start waits for a database that is not there yet; 0 waits for none, so that a
+            wrong address shows at once.
+        patience: seconds that a worker waits for a database that takes no writes, before it ends; None never does, for
+            a worker that waits loses nothing, and one that ends has to be started again.
+        allow_call: let handlers `CALL` stored procedures; costs two packets a unit. Off, for a procedure can commit
+            where no guard sees it.
         pipelined_duplicates: read a duplicate's fingerprint and roll back in one round trip. Off
             for proxies that cannot take two commands at once.
-        tls: require an encrypted connection.
+        tls: require an encrypted connection. Off, for a database on the same machine needs none; a server without TLS
+            is refused where it is on.
         tls_ca: file with the certificate authority to trust; None takes the system's.
-        quarantine_rows: most rows that one consumer may have in quarantine.
-        quarantine_bytes: most octets of them.
+        quarantine_rows: most rows that one consumer may have in quarantine. A full one pauses the intake: enough for
+            a bad day, and few enough that people can still look at them.
+        quarantine_bytes: most octets of them; 1 GiB, which no disk should be surprised by.
     """
+
+    environment_area: ClassVar[str] = "DATABASE_"
 
     lock_wait: int = 5
     connect_timeout: float = 10.0

@@ -62,20 +62,26 @@ class RetryPolicy:
     """How often and how long.
 
     Attributes:
-        max_attempts: charged runs of a handler, the first included, before quarantine.
+        max_attempts: charged runs of a handler, the first included, before quarantine. With the delays it is six
+            minutes until a person is asked: what a repetition can mend has mostly passed by then.
         delays: seconds before the second, third, … run; the last one holds for all further runs, and 0 repeats at once
-            in this process. Over RabbitMQ each is a queue that keeps copies for so long.
-        jitter: share of a delay, and at most 10 seconds, over which what failed together is spread when it comes again.
+            in this process. Over RabbitMQ each is a queue that keeps copies for so long. Growing, for a slip passes
+            within a second, and a service that a handler calls is restarted within minutes.
+        jitter: share of a delay, and at most 10 seconds, over which what failed together is spread when it comes again:
+            a fifth, so that it does not all fail together once more.
         give_up_after: seconds since an event's first trouble after which its next failure quarantines it, however few
             attempts it has had; None leaves that to `max_attempts`.
         rules: exceptions to `max_attempts` and `delays`; the first that covers a failure holds.
-        immediate: repetitions in this process after contention, before the delivery is released.
-        max_releases: releases for contention before the event is quarantined as `contended`.
-        first_delay: seconds before the first repetition after contention.
-        max_delay: seconds; that delay doubles each time up to here.
+        immediate: repetitions in this process after contention, before the delivery is released: a dead-lock is
+            mostly gone the next time.
+        max_releases: releases for contention before the event is quarantined as `contended`. With the delays they
+            last some six minutes, far longer than a healthy database is contended.
+        first_delay: seconds that the first release after contention is held; a repetition in place waits a tenth of it.
+        max_delay: seconds; that delay doubles each time up to here. As often a database that was away, or a
+            quarantine that was full, is asked again.
         max_hold: seconds; what waits in hand, for its transport keeps no copies, waits no longer. It keeps its
             place in the prefetch, and a broker takes back what is held for too long (RabbitMQ: `consumer_timeout`, 30
-            minutes).
+            minutes, of which this is half).
     """
 
     max_attempts: int = 5

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from inbox.adapters.embedded import messages, wakeups
 from inbox.adapters.embedded.connection import FileConnection, require_sqlite
@@ -18,7 +18,7 @@ from inbox.adapters.embedded.file import in_transaction
 from inbox.adapters.embedded.messages import Batch, Counts, Message, Receipt
 from inbox.adapters.embedded.store import file_of
 from inbox.adapters.embedded.turns import patiently
-from inbox.config import require
+from inbox.config import EnvironmentSettings, require
 from inbox.core.depths import QueueDepth
 from inbox.core.facts import fact
 from inbox.errors import TransportError
@@ -46,15 +46,19 @@ _LONGEST_RETRY: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class SQLiteQueueSettings:
+class SQLiteQueueSettings(EnvironmentSettings):
     """How a queue is consumed.
 
     Attributes:
         lease: seconds after which what a dead consumer had in hand is handed out again. A consumer that lives renews
-            its leases three times in that time; one whose event loop is blocked for longer loses them.
-        busy_wait: seconds to wait until other processes let one write.
-        patience: seconds that a run goes on looking for a file that cannot be used; None never ends.
+            its leases three times in that time; one whose event loop is blocked for longer loses them. Longer than a
+            busy machine keeps a process waiting, and as short as its events can wait after a kill.
+        busy_wait: seconds to wait until other processes let one write; far longer than any of theirs takes.
+        patience: seconds that a run goes on looking for a file that cannot be used; None never ends, for a worker that
+            waits loses nothing.
     """
+
+    environment_area: ClassVar[str] = "SQLITE_QUEUE_"
 
     lease: float = 10.0
     busy_wait: float = 10.0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import unquote, urlsplit
 
-from inbox.config import require
+from inbox.config import EnvironmentSettings, require
 from inbox.errors import ConfigurationError
 
 ExchangeKind = Literal["topic", "direct", "fanout", "headers"]
@@ -75,14 +75,14 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class RabbitMQSettings:
+class RabbitMQSettings(EnvironmentSettings):
     """How the transport behaves.
 
     Attributes:
-        declare: declare the queues and bindings. False declares nothing and checks instead that
-            the queue is there and drops nothing.
+        declare: declare the queues and bindings, so that a new service needs no preparation. False declares nothing
+            and checks instead that the queue is there and drops nothing.
         queue_type: `quorum`, which is replicated and survives the loss of a node, or `classic`.
-        dead_letter_exchange: where the broker puts what it gives up; "" is the default exchange,
+        dead_letter_exchange: where the broker puts what it gives up; `""` is the default exchange,
             which needs no binding. Declared as a durable direct exchange when named and `declare`.
         dead_letter_queue: queue of dead letters, consumed too, into quarantine. None is
             `<queue>.dead` when `declare`, and otherwise none is consumed.
@@ -92,20 +92,29 @@ class RabbitMQSettings:
         dead_letters_by_policy: you vouch that a policy gives the queue a dead-letter exchange. The
             broker shows the arguments of a queue over AMQP, but never its policies.
         tls: certificates; setting it asks for TLS as an `amqps://` address does.
-        heartbeat: seconds; a silent connection is given up after three of them. The broker's own
+        heartbeat: whole seconds; a silent connection is given up after three of them. The broker's own
             advice is 5 to 20 (rabbitmq.com/docs/heartbeats).
-        connect_timeout: seconds for connecting, logging in and preparing the topology.
+        connect_timeout: seconds for connecting, logging in and preparing the topology; several round trips to a broker
+            that may just have started.
         reconnect_min_delay: seconds before the first attempt after a loss; each further one waits
-            longer, with jitter.
-        reconnect_max_delay: seconds that no wait between attempts exceeds.
-        patience: seconds without the broker after which `run` gives up; None never does.
-        start_patience: seconds that `open` waits for a broker that is not there yet.
-        close_timeout: seconds for an orderly good-bye; then the socket is simply closed.
-        confirm_timeout: seconds a publisher waits for the broker's confirmation.
-        coalesce_acks: acknowledge runs of settled deliveries by one frame.
-        ack_linger: seconds an acknowledgement may wait for company.
+            longer, with jitter. Short, for most losses are of one connection, not of the broker.
+        reconnect_max_delay: seconds that no wait between attempts exceeds: an attempt costs a broker little, and
+            nobody wants to wait much longer for events when it is back.
+        patience: seconds without the broker after which `run` gives up; None never does, for a worker that waits
+            loses nothing.
+        start_patience: seconds that `open` waits for a broker that is not there yet; 0 waits for none, so that a
+            wrong address shows at once.
+        close_timeout: seconds for an orderly good-bye; then the socket is simply closed, which loses nothing.
+        confirm_timeout: seconds a publisher waits for the broker's confirmation. A copy for later that is not
+            confirmed in that time, as while the broker is in alarm, is held in hand instead.
+        coalesce_acks: acknowledge runs of settled deliveries by one frame, which spares the broker most of its work
+            for them.
+        ack_linger: seconds an acknowledgement may wait for company; next to nothing beside a unit of work, so that
+            few are delivered twice after a kill.
         connection_name: shown in the broker's own tools; no secrets.
     """
+
+    environment_area: ClassVar[str] = "RABBITMQ_"
 
     declare: bool = True
     queue_type: QueueKind = "quorum"
