@@ -11,7 +11,10 @@ import pytest
 from sqlalchemy.orm import Session
 
 import inbox
+from inbox.config import ConsumerSettings
+from inbox.core.disposition import FailureKind
 from inbox.core.lifecycle import COMMANDS, TRANSITIONS, State
+from inbox.errors import Refused
 from inbox.testing.memory import MemoryStore
 
 ROOT = Path(__file__).parents[2]
@@ -61,3 +64,67 @@ def test_the_readmes_programs_are_what_the_package_takes(monkeypatch: pytest.Mon
     for program in (functions, methods):
         for imported in re.findall(r"^from inbox import (.+)$", program, re.MULTILINE):
             assert set(imported.split(", ")) <= set(inbox.__all__)
+
+
+# ---------------------------------------------------------------- docs/failures.md
+FAILURES = (ROOT / "docs/failures.md").read_text()
+#: Attributes that CloudEvents 1.0 demands.
+REQUIRED = ("id", "source", "type", "specversion")
+
+
+def rows() -> list[list[str]]:
+    """The cells of every row of the table."""
+    lines = [line for line in FAILURES.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if not line.startswith("| what |")]
+
+
+def refusal_codes() -> set[str]:
+    """Every code that a refusal of ours has: those of the classes, and those that are given where one is raised."""
+    sources = [path for path in (ROOT / "inbox").rglob("*.py") if "testing" not in path.parts]
+    given = {code for path in sources for code in re.findall(r'code="([a-z-]+)"', path.read_text())}
+    return (
+        given | {each.code for each in (Refused, *Refused.__subclasses__())} | {f"missing-{name}" for name in REQUIRED}
+    )
+
+
+def test_every_failure_has_a_test_that_exists() -> None:
+    assert len(rows()) > 50
+    for what, *_, shown_by in rows():
+        found = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", shown_by)
+        assert found is not None, f"{what}: no test is named"
+        path, name = found.groups()
+        functions = [
+            node.name
+            for node in ast.walk(ast.parse((ROOT / path).read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        assert name in functions, f"{what}: {path} has no {name}"
+
+
+def test_every_kind_of_failure_is_told() -> None:
+    told = {word for _, kind, *_ in rows() for word in re.findall(r"`([a-z-]+)`", kind)}
+    assert told == {kind.value for kind in FailureKind}
+
+
+def test_every_refusal_is_told_with_its_code() -> None:
+    told = {word for *_, reasons, _ in rows() for word in re.findall(r"`([a-z-]+)`", reasons)}
+    assert refusal_codes() <= told, f"say in docs/failures.md: {refusal_codes() - told}"
+
+
+def test_the_program_of_the_failures_is_what_the_package_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql://user:password@host/database")
+    names: dict[str, Any] = {}
+    (program,) = re.findall(r"```python\n(.*?)```", FAILURES, re.DOTALL)
+    exec(program, names)  # noqa: S102 - a program of ours
+    settings: ConsumerSettings = names["inbox"].settings
+    assert [handler.event_type for handler in names["inbox"].registry] == ["invoice.due"]
+    assert settings.retry.steps == (1, 5, 10, 30, 60, 300)
+    names["inbox"].registry.check()
+
+
+def test_the_times_that_the_failures_tell_are_those_of_the_settings() -> None:
+    settings = ConsumerSettings()
+    horizon = round(settings.retry.horizon(settings.deadline) / 60)
+    assert f"{horizon} minutes by default" in FAILURES
+    for name in ("max_attempts", "immediate", "max_releases"):
+        assert f"`{name}` ({getattr(settings.retry, name)}" in FAILURES
