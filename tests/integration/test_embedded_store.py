@@ -67,6 +67,23 @@ async def test_another_process_that_writes_for_too_long_is_contention(rig: SQLit
     await unit.rollback()
 
 
+async def test_a_file_that_is_locked_for_a_moment_is_opened_behind_that(rig: SQLiteRig) -> None:
+    await rig.create()
+    store = rig.store(lock_wait=10)
+    with closing(rig.connect()) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("DELETE FROM effects")
+        other.execute("COMMIT")  # the locks stay
+        opening = asyncio.ensure_future(store.open())
+        await asyncio.wait([opening], timeout=0.2)
+        assert not opening.done()
+    await opening
+    begun = await store.begin()
+    await begun.rollback()
+    await store.close()
+
+
 async def test_a_claim_that_is_cancelled_while_it_waits_holds_nothing_up(rig: SQLiteRig, store: SQLiteStore) -> None:
     first, second, third = [await store.begin() for _ in range(3)]
     await first.claim(record())

@@ -15,6 +15,7 @@ from sqlalchemy.pool import NullPool
 from inbox.adapters.embedded.classify import translated
 from inbox.adapters.embedded.connection import FileConnection
 from inbox.adapters.embedded.guard import UNIT, Door, Guard, outside_units
+from inbox.adapters.embedded.turns import patiently
 from inbox.errors import InboxError, UnitMisused
 
 if TYPE_CHECKING:
@@ -96,12 +97,14 @@ async def wait_closed(patience: float) -> None:
         await asyncio.wait(_CLOSING, timeout=patience)
 
 
-def make_engine(path: Path, inbox: str) -> AsyncEngine:
+def make_engine(path: Path, inbox: str, lock_wait: float) -> AsyncEngine:
     """The engine that lanes come from. Connects to nothing yet; its connections are never pooled.
 
     Args:
         path: the file, which must be there by then.
         inbox: name of the inbox table, which a handler must not write.
+        lock_wait: seconds to wait where the file is locked: its last user writes the log back, or the next one
+            recovers what a dead one left (sqlite.org/wal.html).
     """
 
     async def connect(*_: Any, **__: Any) -> FileConnection:
@@ -109,7 +112,7 @@ def make_engine(path: Path, inbox: str) -> AsyncEngine:
         if token is not None:
             token.guard.undo("opened another connection of the unit's engine: its work would not be part of the unit")
             raise UnitMisused("a second connection of the unit's engine", handler=token.handler)
-        return await FileConnection(path, Guard(inbox)).connected()
+        return await patiently(lambda: FileConnection(path, Guard(inbox)).connected(), lock_wait)
 
     engine = create_async_engine(
         URL.create("sqlite+aiosqlite", database=str(path)),

@@ -154,7 +154,7 @@ class SQLiteStore:
         self._consumer = consumer
         self._deadline = deadline
         self._lock_wait = float(settings.lock_wait)
-        self._engine = make_engine(self._path, names.inbox)
+        self._engine = make_engine(self._path, names.inbox, self._lock_wait)
         self._statements = UnitStatements.of(names)
         self._turns = Turns()
         self.lanes = LanePool(self._open_lane, concurrency)
