@@ -82,9 +82,8 @@ def refusal_codes() -> set[str]:
     """Every code that a refusal of ours has: those of the classes, and those that are given where one is raised."""
     sources = [path for path in (ROOT / "inbox").rglob("*.py") if "testing" not in path.parts]
     given = {code for path in sources for code in re.findall(r'code="([a-z-]+)"', path.read_text())}
-    return (
-        given | {each.code for each in (Refused, *Refused.__subclasses__())} | {f"missing-{name}" for name in REQUIRED}
-    )
+    classes: list[type[Refused]] = [Refused, *Refused.__subclasses__()]
+    return given | {each.code for each in classes} | {f"missing-{name}" for name in REQUIRED}
 
 
 def test_every_failure_has_a_test_that_exists() -> None:
