@@ -11,10 +11,10 @@ SOURCES := inbox tests examples benchmarks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: check demo format lint types test services clean
+.PHONY: check demo docs format lint types test services clean
 
-## Format, lint, types, unit and architecture tests; under a minute.
-check: lint types
+## Format, lint, types, the site, unit and architecture tests; under a minute.
+check: lint types docs
 	$(BIN)/pytest -q tests/unit tests/architecture tests/conformance/test_memory.py
 
 lint: $(VENV)/.made
@@ -25,30 +25,42 @@ types: $(VENV)/.made
 	$(BIN)/mypy
 
 ## Everything, on real databases and brokers, with the newest and the lowest libraries: ends with pytest's own summary.
-test: lint types $(LOWEST)/.made
+test: lint types docs $(LOWEST)/.made
 	tests/run.sh $(VENV) $(LOWEST)
 
-## Rewrite the files as the formatter and the fixable lints want them.
+## The site, into build/site; whatever it warns of, such as a link that leads nowhere, is an error.
+docs: $(VENV)/.made
+	$(BIN)/zensical build --strict --config-file mkdocs.yml
+
+## Rewrite the files as the formatter and the fixable lints want them, and docs/reference as the code says.
 format: $(VENV)/.made
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/python -m tests.documents
 
-## Kill a worker again and again under load, and count what it did: servers, tables and events included.
-demo: $(VENV)/.made
-	$(BIN)/python -m examples.billing.demo
+## Kill workers again and again and count what they did; needs Python alone. make demo ARGS="--kills 100 --services"
+demo: $(VENV)/.demo
+	$(BIN)/inbox demo $(ARGS)
 
 ## Start both pairs of servers, print their DSNs, and stop them at Ctrl-C.
 services: $(VENV)/.made
 	$(BIN)/python -m tests.services
 
 clean:
-	rm -rf $(VENV) $(LOWEST) .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) $(LOWEST) .coverage .coverage.* .cache .mypy_cache .pytest_cache .ruff_cache build dist
 
 $(VENV)/.made: pyproject.toml
 	@echo "== $(VENV): newest versions"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy,reload]' --group dev
+	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy,reload]' --group dev --group docs
+	@touch $@
+
+# Less than the tests need, and nothing more where they have been made ready.
+$(VENV)/.demo: pyproject.toml
+	@[ $(VENV)/.made -nt pyproject.toml ] || { \
+	  echo "== $(VENV): what the demo needs"; \
+	  $(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --editable '.[cli,embedded]'; }
 	@touch $@
 
 $(LOWEST)/.made: pyproject.toml tests/lowest.txt

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from inbox.cli.demo import demo
 from inbox.cli.prune import prune
 from inbox.cli.publish import publish
 from inbox.cli.quarantine import app as quarantine_app
@@ -16,7 +17,7 @@ from inbox.cli.schema import app as schema_app
 from inbox.cli.status import status
 
 #: The order in which the help lists the commands: that in which somebody who begins meets them.
-_ORDER = ("schema", "run", "status", "quarantine", "prune", "publish")
+_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish")
 
 
 class _InOrder(TyperGroup):
@@ -33,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # wraps paragraphs as the terminal is wide
 )
+app.command()(demo)
 app.command()(run)
 app.command()(status)
 app.command()(prune)

@@ -21,7 +21,7 @@ LAYERS: list[dict[str, set[str]]] = [
         "adapters.embedded": set(),
         "fetcher": set(),
     },
-    {"testing": set(), "dashboard": set(), "cli": {"testing"}},
+    {"testing": set(), "dashboard": set(), "demo": {"testing"}, "cli": {"testing", "demo"}},
     {"__main__": set()},
 ]
 LEVELS = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -8,10 +8,10 @@ from collections import Counter
 
 import aio_pika
 
-from examples.billing.publisher import sign
 from inbox.core.cloudevents import decode
 from inbox.core.delivery import Delivery
 from inbox.core.event import strict_json
+from inbox.demo.jobs import sign
 from tests.pairs import Pair
 
 KEY = "0f" * 32

@@ -5,19 +5,11 @@ import random
 
 import pytest
 
-from examples.billing.publisher import (
-    Worker,
-    external_key,
-    json_body,
-    main,
-    make_jobs,
-    sign,
-    summary_of,
-    with_duplicates,
-)
+from examples.billing.publisher import Worker, external_key, main, make_jobs, summary_of, with_duplicates
 from inbox.core.cloudevents import decode
 from inbox.core.delivery import Delivery
 from inbox.core.event import strict_json
+from inbox.demo.jobs import json_body, sign
 
 # Made by the provider's own signer; the keys are test keys.
 KEYS = {
