@@ -89,7 +89,8 @@ def run(
 
     Environment: INBOX_LOG_LEVEL and INBOX_LOG_FORMAT stand for the options; what is written as an option wins.
     Everything else, such as where to connect to, your own module says: inbox.env(NAME) reads a variable and names
-    the one that is missing.
+    the one that is missing; where it says settings=ConsumerSettings.from_env(), each setting has a variable, such as
+    INBOX_CONCURRENCY or INBOX_RETRY_DELAYS=1,10,60, and DatabaseSettings and RabbitMQSettings have them too.
 
     Exit codes: 0 stopped as asked; 1 the broker stayed away past its patience, or a defect;
     2 not started: a wrong option, configuration, schema, topology, or a server that is not there, with one line that

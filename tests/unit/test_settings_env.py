@@ -247,7 +247,7 @@ def other_names() -> Iterator[str]:
     for folder in ("inbox", "tests", "examples", "docs"):
         for file in sorted([*(ROOT / folder).rglob("*.py"), *(ROOT / folder).rglob("*.md")]):
             if file != Path(__file__):
-                yield from re.findall(r"\bINBOX_[A-Z0-9]+(?:_[A-Z0-9]+)*\b", file.read_text())
+                yield from re.findall(r"\bINBOX_[A-Z0-9]+(?:_[A-Z0-9]+)*\b(?! is no setting)", file.read_text())
     for kind in CLASSES:
         yield from (variable.name for variable in variables(kind, "INBOX_" + kind.environment_area))
     yield from ("INBOX_BROKER", "INBOX_RABBITMQ_URL", "INBOX_AMQP_URL", "INBOX_QUEUE", "INBOX_WORKERS", "INBOX_HOST")
