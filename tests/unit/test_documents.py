@@ -16,6 +16,7 @@ from inbox.core.disposition import FailureKind
 from inbox.core.lifecycle import COMMANDS, TRANSITIONS, State
 from inbox.errors import Refused
 from inbox.testing.memory import MemoryStore
+from tests.documents.markdown import documents
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +44,7 @@ def test_the_state_diagram_is_the_table() -> None:
 
 
 def test_every_file_that_a_document_names_exists() -> None:
-    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    for document in documents():
         for name in re.findall(r"`((?:inbox|tests|schema|examples|docs|benchmarks)/[\w./*-]*)`", document.read_text()):
             assert list(ROOT.glob(name.rstrip("/"))), f"{document.name} names {name}"
 
