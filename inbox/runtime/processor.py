@@ -450,7 +450,6 @@ class Processor:
     async def _wait_alone(self, passage: Passage) -> bool:
         """Wait until no other handler runs; False as soon as the worker is stopping."""
         self._leave(passage)
-        passage.start_noted = False  # it is noted again, as one that runs alone
         goes_on = await self._intake.unless_stopping(self._enter_alone(passage))
         if goes_on and not passage.is_inside:
             # A handler is stuck: it shows nothing, and costs nothing, to run beside it.

@@ -9,8 +9,9 @@ import pytest
 from inbox.core.delivery import Delivery
 from inbox.core.event import CloudEvent, Event
 from inbox.core.lifecycle import Command, Outcome
-from inbox.core.records import Attempts, record_of
+from inbox.core.records import Attempts, Claim, record_of
 from inbox.errors import Contended, Reject, StoreUnavailable
+from inbox.testing.conformance.store_rig import opened
 from inbox.testing.memory import MemoryStart, MemoryStore
 from tests.unit.engine import DIED_ALONE, DIED_BESIDE_OTHERS, FAST, Engine, apply, delivery
 
@@ -301,6 +302,27 @@ async def test_a_known_event_that_is_a_suspect_is_a_duplicate_and_waits_for_nobo
     assert engine.inbox.telemetry.counts["suspect"] == 0
 
 
+async def test_a_suspect_that_somebody_else_applies_meanwhile_leaves_no_open_start() -> None:
+    engine, inside = Engine(), Inside()
+    engine.handle(method(inside.hold), kind="slow")
+    engine.handle(apply)
+    engine.store.open_starts[key("1")] = DIED_BESIDE_OTHERS
+    other = MemoryStore(engine.store.database).for_consumer("c", concurrency=1, deadline=1.0)
+    async with engine.running(), opened(other):
+        engine.transport.publish(delivery("2", kind="slow"))
+        await inside.entered.wait()
+        engine.transport.publish(delivery("1", pristine=False))
+        await wait_for(engine, Command.RECORD, Outcome.AGAIN)
+        unit = await other.begin()
+        event = await engine.inbox.verify(delivery("1"))
+        assert await unit.claim(event.record) is Claim.NEW
+        await unit.commit()
+        inside.free.set()
+        await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 2)
+    assert engine.inbox.telemetry.counts["duplicate"] == 1
+    assert not engine.store.open_starts
+
+
 # ---------------------------------------------------------------- a worker that stops
 async def test_a_suspect_that_waits_to_be_alone_when_the_worker_stops_stays_one() -> None:
     engine, inside = Engine(), Inside()
@@ -356,7 +378,7 @@ async def test_a_suspect_does_not_wait_for_a_stuck_handler_for_ever_and_is_then_
         engine.store.start_attempt = noted  # type: ignore[method-assign]
         engine.transport.publish(delivery("1", pristine=False))
         await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 2)
-        assert starts == [False, False], "beside a stuck handler a death would show nothing"
+        assert starts == [False], "beside a stuck handler a death would show nothing"
         stuck.free.set()
     assert engine.store.effects == ["1"]
     assert engine.reasons == ["deadline"]
