@@ -130,7 +130,7 @@ def _value(parameter: Parameter) -> str:
     if kind is bool:
         return ""
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return f" {'|'.join(str(member.value) for member in kind)}"
+        return f" {parameter.info.metavar or 'WORD'}"
     names = {int: "NUMBER", float: "NUMBER"}
     return f" {parameter.info.metavar or names.get(kind, 'TEXT')}"
 
@@ -145,6 +145,9 @@ def _inner(kind: Any) -> Any:
 def _said(parameter: Parameter) -> str:
     info, default = parameter.info, parameter.default
     said = [str(info.help or "")]
+    kind = _inner(parameter.kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        said.append(f"One of {', '.join(f'`{member.value}`' for member in kind)}.")
     if default is Ellipsis and parameter.is_option:
         said.append("Must be given.")
     if not (default is Ellipsis or default is None or isinstance(default, bool)):
