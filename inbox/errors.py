@@ -228,7 +228,8 @@ class Retry(Exception):
     """Raised by a handler: undo, and deliver the event again later. Counts as an attempt.
 
     Args:
-        after: seconds to wait, at most the policy's `max_hold`; None takes the policy's delay.
+        after: seconds to wait at least, up to 30 days; None takes the policy's delay. Held in hand, where the
+            transport keeps no copies, at most the policy's `max_hold`.
     """
 
     after: float | None = None
