@@ -136,7 +136,7 @@ def _check_places(database: str | None, broker: str | None, *, services: bool) -
 
 async def _demonstrate(settings: DemoSettings, database: str | None, broker: str | None, *, services: bool) -> Result:
     console = Console(stderr=True)
-    show = LiveShow(console) if console.is_terminal else LineShow(console)
+    show = LiveShow(console) if console.is_terminal and not console.is_dumb_terminal else LineShow(console)
     with _heeding_signals(), show:
         show.say(f"seed {settings.seed}")
         async with AsyncExitStack() as stack:

@@ -26,17 +26,21 @@ if TYPE_CHECKING:
 __all__ = ["DemoSettings", "Result", "Standing", "demonstrate"]
 
 #: Seconds between two looks at the workers.
-_TICK: Final = 0.01
+_TICK: Final = 0.02
 #: Seconds without progress after which nothing more is thought to be under way, or on its way to a kill.
 _QUIET: Final = 0.25
 #: Seconds that a kill may wait for its point before it becomes one that comes by itself.
-_UNREACHED: Final = 1.0
+_UNREACHED: Final = 2.0
 #: Seconds without progress after which the demo counts what there is.
 _STALLED: Final = 30.0
 #: Workers that may end by themselves before nobody is started any more.
 _MOST_UNASKED: Final = 5
 #: Times that workers are started again for what was left in the queue.
 _MOST_ROUNDS: Final = 5
+#: Deliveries that are worked off between two looks or three.
+_SMALL: Final = 40
+#: Deliveries that are published together.
+_MOST_AT_ONCE: Final = 250
 #: Events that a kill needs: it has to find one under way.
 _EVENTS_FOR_A_KILL: Final = 3
 
@@ -202,20 +206,16 @@ class _Course:
         self._deliveries = len(script)
         self._portions = _cut(script, settings.kills + 1)
         self._handed_over = 0
+        self._is_ending = False
         self._publishing: asyncio.Task[None] | None = None
         self._order: _Order | None = None
         self._progress = -1
         self._moved_at = 0.0
+        self._quiet = 0.0  # seconds since something was done, as far as workers were there to do it
         self.expected = Expected()
         self.kills: list[Death] = []
         self.unasked: list[Death] = []
-
-    @property
-    def standing(self) -> Standing:
-        """How far it is."""
-        tallies = Counter({tally: self._board.total(tally) for tally in Tally})
-        settled = min(tallies[Tally.SETTLED], self._deliveries)
-        return Standing(self._deliveries, settled, tallies, len(self.kills), self._settings.kills)
+        self.standing = Standing(self._deliveries, 0, Counter(), 0, settings.kills)
 
     async def run(self) -> None:
         """Run to the end.
@@ -229,8 +229,9 @@ class _Course:
         try:
             await self._play()
         finally:
+            self._is_ending = True
             if self._publishing is not None:
-                self._publishing.cancel()
+                await asyncio.gather(self._publishing, return_exceptions=True)
         for _ in range(_MOST_ROUNDS):
             self.unasked += await self._crew.stop()
             if not await self._stage.left():
@@ -241,32 +242,38 @@ class _Course:
     async def _play(self) -> None:
         """Publish and kill, until nothing is left of either."""
         while True:
-            self._bury()
+            self._look()
             self._feed()
             self._give_order()
-            quiet = self._quiet()
-            self._show.update(self.standing)
-            if quiet >= _STALLED:
+            if self._quiet >= _STALLED:
                 return
-            if not self._portions and self._publishing is None and quiet >= _QUIET and not await self._stage.left():
+            # What a broker says is empty may be in hand, and come to its kill yet.
+            is_due = len(self.kills) >= self._settings.kills or self._quiet >= 2 * _UNREACHED
+            if is_due and not self._portions and self._publishing is None and await self._is_empty():
                 return
             await asyncio.sleep(_TICK)
 
     async def _wait_empty(self) -> None:
         self._moved_at = time.monotonic()
-        while self._quiet() < _STALLED:
-            self._bury()
-            self._show.update(self.standing)
-            if self._quiet() >= _QUIET and not await self._stage.left():
-                return
+        self._look()
+        while self._quiet < _STALLED and not await self._is_empty():
             await asyncio.sleep(_TICK)
+            self._look()
 
-    def _quiet(self) -> float:
-        """Seconds since something was done, as far as workers were there to do it."""
-        progress = sum(self.standing.tallies.values()) + self._handed_over
+    async def _is_empty(self) -> bool:
+        return self._quiet >= _QUIET and not await self._stage.left()
+
+    def _look(self) -> None:
+        """See how far it is, and who has died."""
+        self._bury()
+        tallies = Counter({tally: self._crew.board.total(tally) for tally in Tally})
+        settled = min(tallies[Tally.SETTLED], self._deliveries)
+        self.standing = Standing(self._deliveries, settled, tallies, len(self.kills), self._settings.kills)
+        progress = tallies.total() + self._handed_over
         if progress != self._progress or not self._crew.is_at_work:
             self._progress, self._moved_at = progress, time.monotonic()
-        return time.monotonic() - self._moved_at
+        self._quiet = time.monotonic() - self._moved_at
+        self._show.update(self.standing)
 
     def _bury(self) -> None:
         """Take note of who has died, and have them replaced."""
@@ -276,7 +283,7 @@ class _Course:
                 self._order = None
             else:
                 self.unasked.append(death)
-            self._show.death(death, self.standing)
+            self._show.death(death, len(self.kills), self.standing)
         if len(self.unasked) >= _MOST_UNASKED:
             raise StartupError(f"{len(self.unasked)} workers ended by themselves: INBOX_TEST_LOG=INFO shows why")
 
@@ -287,13 +294,18 @@ class _Course:
                 return
             self._publishing.result()
             self._publishing = None
-        is_due = self._handed_over <= len(self.kills) or self._quiet() >= _QUIET
+        is_due = self._handed_over <= len(self.kills) or self._quiet >= _QUIET
         if self._portions and is_due:
             self._publishing = asyncio.create_task(self._publish(self._portions.pop(0)), name="publishing")
 
     async def _publish(self, portion: Sequence[Sending]) -> None:
-        await self._stage.publish(portion)
-        self.expected.add(portion)
+        """Publish a portion, or as much of it as there is time for: what is under way is not given up halfway."""
+        for begin in range(0, len(portion), _MOST_AT_ONCE):
+            if self._is_ending:
+                return
+            part = portion[begin : begin + _MOST_AT_ONCE]
+            await self._stage.publish(part)
+            self.expected.add(part)
         self._handed_over += 1
 
     def _give_order(self) -> None:
@@ -304,11 +316,11 @@ class _Course:
             blow = self._blows.pop(0)
             size = self._deliveries / (self._settings.kills + 1)
             goal = int(size * (len(self.kills) + self._draw.uniform(0.1, 0.6)))
-            # What comes again comes soon after a death.
-            self._order = _Order(blow, 0 if blow.of_redelivered else goal)
+            # What comes again comes soon after a death, and a small portion is gone before anybody has looked.
+            self._order = _Order(blow, 0 if blow.of_redelivered or size < _SMALL else goal)
         order = self._order
         if order.since is None:
-            if self.standing.settled >= order.goal or self._quiet() >= _QUIET:
+            if self.standing.settled >= order.goal or self._quiet >= _QUIET:
                 self._carry_out(order)
         elif time.monotonic() - order.since >= _UNREACHED and order.blow is not AFTER_COMMIT:
             order.blow, order.since = AFTER_COMMIT, time.monotonic()

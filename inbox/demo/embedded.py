@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedStage", "make"]
 
 #: Seconds until what a killed worker had in hand comes again: short, for that is what the demo waits for.
-_QUEUE: Final = SQLiteQueueSettings(lease=1.0)
+_QUEUE: Final = SQLiteQueueSettings(lease=0.6)
 
 
 class EmbeddedStage:

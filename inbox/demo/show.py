@@ -46,8 +46,8 @@ class Show(Protocol):
         """A sentence for people."""
         ...
 
-    def death(self, death: Death, standing: Standing) -> None:
-        """A worker has died, and its successor is starting."""
+    def death(self, death: Death, kills: int, standing: Standing) -> None:
+        """A worker has died, and its successor is starting; so many kills there were by then."""
         ...
 
     def update(self, standing: Standing) -> None:
@@ -72,9 +72,9 @@ class LineShow:
         """See `Show.say`."""
         self._console.print(Text(f"demo: {line}"), soft_wrap=True)
 
-    def death(self, death: Death, standing: Standing) -> None:
+    def death(self, death: Death, kills: int, standing: Standing) -> None:
         """See `Show.death`."""
-        self.say(f"{_killed(death, standing)}; {standing.settled:,} of {standing.deliveries:,} deliveries settled")
+        self.say(f"{_killed(death, kills)}; {standing.settled:,} of {standing.deliveries:,} deliveries settled")
 
     def update(self, standing: Standing) -> None:
         """Nothing: the kills are told, and they come all the time."""
@@ -101,9 +101,9 @@ class LiveShow:
         """See `Show.say`."""
         self._live.console.print(Text(f"demo: {line}"))
 
-    def death(self, death: Death, standing: Standing) -> None:
+    def death(self, death: Death, kills: int, standing: Standing) -> None:
         """See `Show.death`."""
-        self._kills.append(_killed(death, standing))
+        self._kills.append(_killed(death, kills))
 
     def update(self, standing: Standing) -> None:
         """See `Show.update`."""
@@ -119,15 +119,15 @@ class LiveShow:
             ("workers killed", standing.kills, standing.kills_wanted),
         ):
             bars.add_row(what, ProgressBar(total=max(total, 1), completed=done, width=40), f"{done:,} of {total:,}")
-        back = "   ".join(f"{standing.tallies[tally]:,} {words}" for tally, words in _WORDS.items())
+        back = "   ".join(f"{words}: {standing.tallies[tally]:,}" for tally, words in _WORDS.items())
         return Group(bars, Text(back, style="cyan"), *(Text(kill, style="red") for kill in self._kills))
 
 
-def _killed(death: Death, standing: Standing) -> str:
+def _killed(death: Death, kills: int) -> str:
     who = f"worker {death.place + 1} (process {death.pid})"
     if death.blow is None:
         return f"{who} ended by itself, exit code {death.exit_code}"
-    return f"SIGKILL {standing.kills}: {who} {death.blow.where}"
+    return f"SIGKILL {kills}: {who} {death.blow.where}"
 
 
 def print_result(console: Console, result: Result) -> None:
@@ -142,8 +142,8 @@ def print_result(console: Console, result: Result) -> None:
     kills, wanted = len(result.kills), result.settings.kills
     table.add_row("workers killed", f"{wanted:,}", f"{kills:,}", style="" if kills >= wanted else "bold red")
     console.print(table)
-    seen = ", ".join(f"{result.tallies[tally]:,} {words}" for tally, words in _WORDS.items())
-    console.print(Text(f"The workers saw {seen}."), soft_wrap=True)
+    seen = ", ".join(f"{words}: {result.tallies[tally]:,}" for tally, words in _WORDS.items())
+    console.print(Text(f"What the workers say: {seen}."), soft_wrap=True)
     complaints = result.complaints
     if complaints:
         console.print(Text(f"NOT AS IT MUST BE: {'; '.join(complaints)}.", style="bold red"), soft_wrap=True)
