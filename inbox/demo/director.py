@@ -38,7 +38,7 @@ _MOST_UNASKED: Final = 5
 #: Times that workers are started again for what was left in the queue.
 _MOST_ROUNDS: Final = 5
 #: Deliveries that are worked off between two looks or three.
-_SMALL: Final = 40
+_SMALL: Final = 12
 #: Deliveries that are published together.
 _MOST_AT_ONCE: Final = 250
 #: Events that a kill needs: it has to find one under way.

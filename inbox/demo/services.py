@@ -83,7 +83,7 @@ async def _addresses(program: asyncio.subprocess.Process) -> tuple[str, str]:
 async def _tell(program: asyncio.subprocess.Process, say: Callable[[str], None]) -> None:
     assert program.stderr is not None  # noqa: S101 - as above
     while line := (await program.stderr.readline()).decode().strip():
-        say(line.removeprefix("services: "))
+        say(line)
 
 
 async def _end(program: asyncio.subprocess.Process) -> None:

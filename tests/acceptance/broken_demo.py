@@ -68,16 +68,17 @@ def doubling_servers(database_url: str, broker_url: str, name: str, board: Board
         settings=SETTINGS,
     )
 
+    own = pymysql.connect(
+        host=url.host or "",
+        port=url.port or 3306,
+        user=url.username,
+        password=str(url.password),
+        database=url.database,
+        autocommit=True,
+    )
+
     async def enter(event: Event, session: AsyncSession) -> None:
-        own = pymysql.connect(
-            host=url.host or "",
-            port=url.port or 3306,
-            user=url.username,
-            password=str(url.password),
-            database=url.database,
-            autocommit=True,
-        )
-        with closing(own), own.cursor() as cursor:
+        with own.cursor() as cursor:
             cursor.execute(INSERT.format(entry=f"{name}_entry", mark="%s"), line_of(event))
 
     for kind in (COMPLETED, FAILED):

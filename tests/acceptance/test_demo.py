@@ -135,16 +135,15 @@ async def test_a_handler_that_commits_elsewhere_before_its_unit_is_found_out(tmp
     ended = await broken("doubling-files", *SMALL, env={"TMPDIR": str(tmp_path)})
     assert ended.code == 1, ended.err
     found = counted(ended)
-    assert found["double"] >= 20
-    assert found["effects"] > 120
+    assert found["double"] >= 1
+    assert found["effects"] == 119 + found["double"], "one of them should have been rejected"
     assert found["sum_found"] < found["sum_expected"]
     assert "NOT AS IT MUST BE: " in ended.err
     assert f"{found['double']:,} effects doubled" in ended.err
 
 
 async def test_a_handler_that_commits_through_a_second_connection_is_found_out(pair: Pair) -> None:
-    kills = ("--events", "200", "--kills", "16", "--duplicates", "0", "--seed", "7", "--json")
-    ended = await broken("doubling-servers", *kills, *servers_of(pair), env={})
+    ended = await broken("doubling-servers", *SMALL, "--duplicates", "0", *servers_of(pair), env={})
     assert ended.code == 1, ended.err
     assert counted(ended)["double"] >= 1
     assert "effects doubled" in ended.err
