@@ -285,6 +285,19 @@ class Store(Protocol):
         """
         ...
 
+    async def forget_attempts(self, key: bytes) -> None:
+        """Delete the counts of an event that was applied, and its open start, whosever that is.
+
+        For whoever finds it applied: the process that left them may have died. Writes nothing where there are none.
+
+        Args:
+            key: the event's identity.
+
+        Raises:
+            Contended, StoreUnavailable: they are there still.
+        """
+        ...
+
     async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
         """Store the delivery whole, once per digest.
 

@@ -273,9 +273,10 @@ class Processor:
                 return self._fail(passage, Contended("a known event's row vanished before it could be claimed"))
             return Outcome.DONE
         passage.unit = None  # a claim that is not new has ended its transaction
-        await self._close_start(passage)
         if claim is Claim.DUPLICATE:
+            await self._forget_attempts(passage)
             return Outcome.DUPLICATE
+        await self._close_start(passage)
         return self._refuse(passage, IdentityConflict("the id is known with other content"))
 
     async def _close_start(self, passage: Passage) -> None:
@@ -285,6 +286,14 @@ class Processor:
         # Best effort: left open it costs nothing unless this process dies before the event's next start.
         with suppress(StoreError):
             passage.attempts = await self._store.end_attempt(passage.event.record.key)
+            passage.start_noted = False
+
+    async def _forget_attempts(self, passage: Passage) -> None:
+        """Nothing counts against an event that was applied, not even a start that a process left open when it died."""
+        if passage.event is None or not passage.is_noted:
+            return
+        with suppress(StoreError):  # best effort: retention takes what is left
+            await self._store.forget_attempts(passage.event.record.key)
             passage.start_noted = False
 
     async def _start(self, passage: Passage) -> Outcome:

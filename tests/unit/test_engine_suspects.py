@@ -186,6 +186,18 @@ async def test_another_delivery_of_a_crasher_does_not_run_before_that_is_in_quar
     assert not engine.store.open_starts
 
 
+async def test_what_a_dead_process_left_of_an_event_that_another_applied_is_forgotten() -> None:
+    """A first delivery, which notes nothing, took the place of the one whose process died in the handler."""
+    engine = Engine()
+    engine.handle(apply)
+    engine.store.attempts[key("1")] = Attempts(failed=1)
+    engine.store.open_starts[key("1")] = DIED_BESIDE_OTHERS
+    await engine.settle(delivery("1"), delivery("1", pristine=False))
+    assert engine.store.effects == ["1"]
+    assert not engine.store.attempts
+    assert not engine.store.open_starts
+
+
 # ---------------------------------------------------------------- and then something else goes wrong
 async def test_a_suspect_that_waits_for_the_database_stays_alone() -> None:
     """Its start is noted as one that runs alone: the death of a neighbour would be charged to it."""

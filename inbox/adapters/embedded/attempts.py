@@ -128,11 +128,7 @@ class AttemptBook:
         return Attempts(*counts, age=_age(found.first_at))
 
     async def forget(self, key: bytes) -> None:
-        """Delete the counts of an event that was processed. Writes nothing where there are none.
-
-        Raises:
-            Contended, StoreUnavailable: they are there still.
-        """
+        """See `inbox.ports.Store.forget_attempts`."""
 
         def is_there(raw: sqlite3.Connection) -> bool:
             return self._found(raw, key).is_there

@@ -262,6 +262,10 @@ class SQLiteStore:
         """See `inbox.ports.Store.end_attempt`."""
         return await self._attempts.end(key, failed=failed, released=released, error=error)
 
+    async def forget_attempts(self, key: bytes) -> None:
+        """See `inbox.ports.Store.forget_attempts`."""
+        await self._attempts.forget(key)
+
     async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
         """See `inbox.ports.Store.quarantine`."""
         await self._quarantine.store(delivery, event, reason, detail)

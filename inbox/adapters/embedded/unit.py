@@ -88,12 +88,7 @@ class Unit:
             self._stage = Stage.CLAIMED
             return Claim.NEW
         self._give_back(True)
-        if record.contradicts(*known):
-            return Claim.CONFLICT
-        # A process that died behind its COMMIT has left the counts of this event.
-        with suppress(StoreError):
-            await self._forget(record.key)
-        return Claim.DUPLICATE
+        return Claim.CONFLICT if record.contradicts(*known) else Claim.DUPLICATE
 
     def _insert(self, raw: sqlite3.Connection, values: tuple[object, ...]) -> tuple[bytes | None, int | None] | None:
         """In the connection's thread: None where the record is inserted, else what is stored, and nothing is open."""

@@ -53,6 +53,7 @@ class AttemptSql:
             once.
         close: close this process's start and count nothing; makes no row.
         counts: read.
+        forget: delete the row.
     """
 
     def __init__(self, tables: InboxTables) -> None:
@@ -61,6 +62,7 @@ class AttemptSql:
         self.end = _END.format(table=name)
         self.close = _CLOSE.format(table=name)
         self.counts = _COUNTS.format(table=name)
+        self.forget = _FORGET.format(table=name)
 
 
 _START: Final = f"""\
@@ -103,6 +105,8 @@ _COUNTS: Final = """\
 SELECT failed, crashed, released, TIMESTAMPDIFF(MICROSECOND, first_at, UTC_TIMESTAMP(6))
   FROM {table}
  WHERE consumer_name = %s AND attempt_key = %s"""
+
+_FORGET: Final = "DELETE FROM {table} WHERE consumer_name = %s AND attempt_key = %s"
 
 #: What the insert id of `AttemptSql.start` says.
 _FOUND_OPEN: Final = 1
@@ -167,6 +171,10 @@ class AttemptBook:
         counted = (end, failed, end, released, self._mistake, len(self._mistake))
         corrected = (end, self._mistake, self._correction, line)
         return Statement(self._sql.end, (*row, *counted, *corrected, token, token, end))
+
+    async def forget(self, key: bytes) -> None:
+        """See `inbox.ports.Store.forget_attempts`."""
+        await self._side.run(Statement(self._sql.forget, (self._consumer, key)))
 
     async def _counted(self, change: Statement, key: bytes) -> Attempts:
         # Apart from each other: a read that has to be repeated must not count a second time.

@@ -183,6 +183,17 @@ class AttemptConformance(Suite):
                 await getattr(unit, ending)()
                 assert await store.end_attempt(b"e-1") == left
 
+    async def test_whoever_finds_the_event_applied_deletes_all_that_was_noted(self, rig: StoreRig) -> None:
+        died, store = rig.store(), rig.store()
+        async with opened(died), opened(store):
+            await died.end_attempt(b"e-1", failed=True)
+            await died.end_attempt(b"e-2", failed=True)
+            await died.start_attempt(b"e-1", alone=True)
+            await store.forget_attempts(b"e-1")
+            await store.forget_attempts(b"e-3")
+            assert await store.start_attempt(b"e-1") == Attempts(), "neither a count nor an open start"
+            assert (await store.end_attempt(b"e-2")).failed == 1, "another event's stay"
+
     async def test_an_error_text_of_any_length_is_taken(self, rig: StoreRig) -> None:
         store = rig.store()
         async with opened(store):

@@ -203,10 +203,7 @@ class MemoryUnit:
         self.store.tables.times["inbox", self.record.key] = now()
         self.store.effects.extend(self.effects)
         for key in self.forgotten:
-            self.store.attempts.pop(key, None)
-            self.store.tables.history.pop(key, None)
-            self.store.tables.times.pop(("attempt", key), None)
-            self.store.open_starts.pop(key, None)
+            self.store.drop_attempts(key)
 
     def _end(self) -> None:
         self._stage = Stage.OVER
@@ -339,6 +336,18 @@ class MemoryStore:
             self.tables.times.setdefault(("attempt", key), now())
             self.tables.times["last attempt", key] = now()
         return known
+
+    async def forget_attempts(self, key: bytes) -> None:
+        """As `ports.Store.forget_attempts`."""
+        self.fault("forget_attempts")
+        self.drop_attempts(key)
+
+    def drop_attempts(self, key: bytes) -> None:
+        """Delete what is counted under `key`."""
+        self.attempts.pop(key, None)
+        self.open_starts.pop(key, None)
+        self.tables.history.pop(key, None)
+        self.tables.times.pop(("attempt", key), None)
 
     async def quarantine(self, delivery: Delivery, event: Event | CloudEvent | None, reason: str, detail: str) -> None:
         """As `ports.Store.quarantine`."""
