@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from inbox.cli.demo import demo
+from inbox.cli.fetcher import app as fetcher_app
 from inbox.cli.prune import prune
 from inbox.cli.publish import publish
 from inbox.cli.quarantine import app as quarantine_app
@@ -17,7 +18,7 @@ from inbox.cli.schema import app as schema_app
 from inbox.cli.status import status
 
 #: The order in which the help lists the commands: that in which somebody who begins meets them.
-_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish")
+_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish", "fetcher")
 
 
 class _InOrder(TyperGroup):
@@ -41,6 +42,7 @@ app.command()(prune)
 app.command()(publish)
 app.add_typer(schema_app, name="schema")
 app.add_typer(quarantine_app, name="quarantine")
+app.add_typer(fetcher_app, name="fetcher")
 
 
 @app.callback(invoke_without_command=True)
