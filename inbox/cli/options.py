@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, Protocol, TypeVar, cast
 
@@ -105,6 +105,18 @@ ProgressOption = Annotated[
 
 # ------------------------------------------------------------------ where the tables are
 @dataclass(frozen=True, slots=True, repr=False)
+class Where:
+    """The options that stand for a target; see `inbox.cli.option_groups`."""
+
+    database: DatabaseOption = None
+    consumer: ConsumerOption = None
+    table: TableOption = None
+    no_view: NoViewOption = False
+    tls: TlsOption = False
+    tls_ca: TlsCaOption = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Place:
     """Where a command works: an `Inbox`, or a database and the name of a consumer.
 
@@ -129,16 +141,7 @@ class Place:
 
 
 def choose_place(
-    context: typer.Context,
-    *,
-    target: str | None,
-    database: str | None,
-    consumer: str | None,
-    table: list[str] | None = None,
-    no_view: bool = False,
-    tls: bool = False,
-    tls_ca: Path | None = None,
-    needs_consumer: bool = True,
+    context: typer.Context, target: str | None, where: Where | None = None, *, needs_consumer: bool = True
 ) -> Place:
     """Where the command is to work, by TARGET or by the options that stand for it.
 
@@ -148,30 +151,26 @@ def choose_place(
     Args:
         context: typer's; says what was written and what came from the environment.
         target: `module:attribute`, or None.
-        database: URL, or None.
-        consumer: name, or None.
-        table: `KIND=NAME` each.
-        no_view: whether to do without the view.
-        tls: whether the connection must be encrypted.
-        tls_ca: file with the authority to trust; implies `tls`.
-        needs_consumer: whether the options must name one.
+        where: the options that stand for it, where the command has them.
+        needs_consumer: whether they must name a consumer.
 
     Raises:
         ConfigurationError: neither or both are given, one is malformed, or TARGET names no `Inbox`.
     """
+    where = where or Where()
     if target is not None:
-        given = ("database", "consumer", "table", "no_view", "tls", "tls_ca")
-        if written := [f"--{name.replace('_', '-')}" for name in given if _is_written(context, name)]:
+        given = [field.name for field in fields(Where) if _is_written(context, field.name)]
+        if written := [f"--{name.replace('_', '-')}" for name in given]:
             raise ConfigurationError(f"{' and '.join(written)} beside {target!r}: write the target or the options")
         inbox = load_inbox(target)
         return Place(inbox, None, inbox.name)
-    if database is None:
+    if where.database is None:
         raise ConfigurationError("say where: a target such as billing.app:inbox, or --database URL")
-    if needs_consumer and consumer is None:
+    if needs_consumer and where.consumer is None:
         raise ConfigurationError("say whose: --consumer NAME, or a target such as billing.app:inbox")
-    name = None if consumer is None else check_consumer_name(consumer)
-    settings = database_settings(tls_ca, tls=tls)
-    return Place(None, MySQL(database, settings, make_tables(table, no_view=no_view)), name)
+    name = None if where.consumer is None else check_consumer_name(where.consumer)
+    settings = database_settings(where.tls_ca, tls=where.tls)
+    return Place(None, MySQL(where.database, settings, make_tables(where.table, no_view=where.no_view)), name)
 
 
 def _is_written(context: typer.Context, name: str) -> bool:

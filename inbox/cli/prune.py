@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from inbox.cli.option_groups import grouped
 from inbox.cli.options import (
     ATTENTION,
     OK,
     SESSION_DEADLINE,
-    ConsumerOption,
-    DatabaseOption,
     DryRunOption,
     JsonOption,
-    NoViewOption,
     Place,
     ProgressOption,
-    TableOption,
     TargetArgument,
-    TlsCaOption,
-    TlsOption,
+    Where,
     choose_place,
     explaining,
     interruptible,
@@ -79,18 +75,14 @@ RetryHorizonOption = Annotated[
 ]
 
 
+@grouped
 def prune(
     context: typer.Context,
     target: TargetArgument = None,
     *,
     older_than: OlderThanOption,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
+    where: Where,
     all_consumers: AllConsumersOption = False,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
     batch: BatchOption = 500,
     pause: PauseOption = 0.01,
     retry_horizon: RetryHorizonOption = None,
@@ -117,17 +109,9 @@ def prune(
         horizon = None if retry_horizon is None else seconds_of("--retry-horizon", retry_horizon)
         if all_consumers and (target is not None or _is_written(context, "consumer")):
             raise ConfigurationError("--all-consumers beside a target or --consumer: write one of them")
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=None if all_consumers else consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-            needs_consumer=not all_consumers,
-        )
+        if all_consumers:  # also where the environment names one
+            where = replace(where, consumer=None)
+        place = choose_place(context, target, where, needs_consumer=not all_consumers)
         check_window(place, window, horizon)
 
     wanted = Wanted(window, batch, pause, dry_run)

@@ -15,20 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from inbox.cli.logs import LOG_FORMAT
+from inbox.cli.option_groups import grouped
 from inbox.cli.options import (
     ATTENTION,
     OK,
-    ConsumerOption,
-    DatabaseOption,
     DryRunOption,
     JsonOption,
-    NoViewOption,
     Place,
     ProgressOption,
-    TableOption,
     TargetArgument,
-    TlsCaOption,
-    TlsOption,
+    Where,
     choose_place,
     explaining,
     interruptible,
@@ -41,14 +37,9 @@ from inbox.cli.options import (
 from inbox.cli.quarantine_file import entry_as_dict
 from inbox.cli.quarantine_options import (
     AllOption,
-    DigestOption,
     Filters,
-    IdOption,
-    ReasonOption,
-    SinceOption,
     StateOption,
-    TypeOption,
-    UntilOption,
+    Which,
     make_filters,
     require_filter,
 )
@@ -125,26 +116,17 @@ FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="What `export`
 
 # ------------------------------------------------------------------ reading
 @app.command("list")
+@grouped
 def list_command(
     context: typer.Context,
     target: TargetArgument = None,
     *,
     state: StateOption = None,
-    reason: ReasonOption = None,
-    type_: TypeOption = None,
-    id_: IdOption = None,
-    digest: DigestOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    which: Which,
     limit: LimitOption = 50,
     after: AfterOption = None,
     oldest_first: OldestOption = False,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
+    where: Where,
     as_json: JsonOption = False,
 ) -> None:
     """List entries, without their payload, and how many of them there are by reason.
@@ -152,19 +134,8 @@ def list_command(
     Example: inbox quarantine list billing.app:inbox --reason handler-error --since 12h
     """
     with explaining(_COMMAND):
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-        )
-        filters = make_filters(
-            state=state, reason=reason, type_=type_, id_=id_, digest=digest, since=since, until=until
-        )
+        place = choose_place(context, target, where)
+        filters = make_filters(which, state)
         cursor = None if after is None else QuarantineCursor.parse(after)
 
     async def work() -> tuple[Sequence[QuarantineEntry], Sequence[QuarantineCount]]:
@@ -190,18 +161,14 @@ def list_command(
 
 
 @app.command("show")
+@grouped
 def show_command(
     context: typer.Context,
     digest: DigitsArgument,
     target: TargetArgument = None,
     *,
     body: BodyOption = False,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
+    where: Where,
     as_json: JsonOption = False,
 ) -> None:
     """Show one entry: what is known of it, its headers as they came, and how its attempts ended.
@@ -212,16 +179,7 @@ def show_command(
     Example: inbox quarantine show 6d763b62b1af billing.app:inbox --body
     """
     with explaining(_COMMAND):
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-        )
+        place = choose_place(context, target, where)
         selection = Selection((*QuarantineState,), digests=(digest,))
 
     async def work() -> tuple[Sequence[QuarantineEntry], Sequence[QuarantinedDelivery]]:
@@ -249,16 +207,12 @@ def show_command(
 
 # ------------------------------------------------------------------ deciding
 @app.command("replay")
+@grouped
 def replay_command(
     context: typer.Context,
     target: InboxArgument,
     *,
-    reason: ReasonOption = None,
-    type_: TypeOption = None,
-    id_: IdOption = None,
-    digest: DigestOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    which: Which,
     everything: AllOption = False,
     limit: MostOption = None,
     dry_run: DryRunOption = False,
@@ -276,9 +230,9 @@ def replay_command(
     Example: inbox quarantine replay billing.app:inbox --reason handler-error --type job.completed
     """
     with explaining(_COMMAND):
-        filters = make_filters(reason=reason, type_=type_, id_=id_, digest=digest, since=since, until=until)
+        filters = make_filters(which)
         require_filter(filters, everything=everything)
-        place = choose_place(context, target=target, database=None, consumer=None)
+        place = choose_place(context, target)
         assert place.inbox is not None  # noqa: S101 - a target was given
         inbox = place.inbox
 
@@ -331,24 +285,15 @@ def _log_to_standard_error() -> None:
 
 
 @app.command("discard")
+@grouped
 def discard_command(
     context: typer.Context,
     target: TargetArgument = None,
     *,
     because: BecauseOption,
-    reason: ReasonOption = None,
-    type_: TypeOption = None,
-    id_: IdOption = None,
-    digest: DigestOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
+    which: Which,
     everything: AllOption = False,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
+    where: Where,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
     show_progress: ProgressOption = None,
@@ -363,18 +308,9 @@ def discard_command(
     with explaining(_COMMAND):
         if not because.strip() or len(because) > _NOTE_LENGTH:
             raise ConfigurationError(f"--because: say why, in at most {_NOTE_LENGTH} characters")
-        filters = make_filters(reason=reason, type_=type_, id_=id_, digest=digest, since=since, until=until)
+        filters = make_filters(which)
         require_filter(filters, everything=everything)
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-        )
+        place = choose_place(context, target, where)
     if dry_run:
         _print_counts(_counted(place, filters), "would be discarded", as_json=as_json)
         return
@@ -420,24 +356,15 @@ def _print_counts(counts: Sequence[QuarantineCount], what: str, *, as_json: bool
 
 # ------------------------------------------------------------------ files
 @app.command("export")
+@grouped
 def export_command(
     context: typer.Context,
     target: TargetArgument = None,
     *,
     output: OutputOption = None,
     state: StateOption = None,
-    reason: ReasonOption = None,
-    type_: TypeOption = None,
-    id_: IdOption = None,
-    digest: DigestOption = None,
-    since: SinceOption = None,
-    until: UntilOption = None,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
+    which: Which,
+    where: Where,
     as_json: JsonOption = False,
     show_progress: ProgressOption = None,
 ) -> None:
@@ -452,19 +379,8 @@ def export_command(
     with explaining(_COMMAND):
         if as_json and output is None:
             raise ConfigurationError("--json beside an export to standard output: name a file by --output")
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-        )
-        filters = make_filters(
-            state=state, reason=reason, type_=type_, id_=id_, digest=digest, since=since, until=until
-        )
+        place = choose_place(context, target, where)
+        filters = make_filters(which, state)
 
     async def work() -> tuple[int, int]:
         async with open_store(place) as store:
@@ -483,17 +399,13 @@ def export_command(
 
 
 @app.command("import")
+@grouped
 def import_command(
     context: typer.Context,
     file: FileArgument,
     target: TargetArgument = None,
     *,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
+    where: Where,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
     show_progress: ProgressOption = None,
@@ -508,16 +420,7 @@ def import_command(
     Example: inbox quarantine import refused.jsonl --consumer billing --dry-run
     """
     with explaining(_COMMAND):
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-        )
+        place = choose_place(context, target, where)
 
     async def work() -> tuple[int, int, str | None]:
         with import_from(file) as source:

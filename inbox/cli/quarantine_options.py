@@ -54,6 +54,18 @@ AllOption = Annotated[bool, typer.Option("--all", help="All that are open; stand
 
 
 @dataclass(frozen=True, slots=True)
+class Which:
+    """The options that say which entries; see `inbox.cli.option_groups`."""
+
+    reason: ReasonOption = None
+    type_: TypeOption = None
+    id_: IdOption = None
+    digest: DigestOption = None
+    since: SinceOption = None
+    until: UntilOption = None
+
+
+@dataclass(frozen=True, slots=True)
 class Filters:
     """What the options say, as far as that can be said without asking the database for its time.
 
@@ -92,29 +104,20 @@ class Filters:
         )
 
 
-def make_filters(
-    *,
-    state: list[StateName] | None = None,
-    reason: list[str] | None = None,
-    type_: list[str] | None = None,
-    id_: list[str] | None = None,
-    digest: list[str] | None = None,
-    since: str | None = None,
-    until: str | None = None,
-) -> Filters:
+def make_filters(which: Which, states: list[StateName] | None = None) -> Filters:
     """The filters, as typer hands the options over.
 
     Raises:
         ConfigurationError: a digest or a time cannot be read.
     """
     return Filters(
-        states=tuple(state or ()),
-        reasons=tuple(reason or ()),
-        types=tuple(type_ or ()),
-        ids=tuple(id_ or ()),
-        digests=tuple(digest or ()),
-        since=since,
-        until=until,
+        states=tuple(states or ()),
+        reasons=tuple(which.reason or ()),
+        types=tuple(which.type_ or ()),
+        ids=tuple(which.id_ or ()),
+        digests=tuple(which.digest or ()),
+        since=which.since,
+        until=which.until,
     )
 
 

@@ -11,18 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from inbox.adapters.rabbitmq import RabbitMQ, RabbitMQSettings, TlsSettings
+from inbox.cli.option_groups import grouped
 from inbox.cli.options import (
     ATTENTION,
     OK,
-    ConsumerOption,
-    DatabaseOption,
     JsonOption,
-    NoViewOption,
     Place,
-    TableOption,
     TargetArgument,
-    TlsCaOption,
-    TlsOption,
+    Where,
     choose_place,
     explaining,
     interruptible,
@@ -88,19 +84,15 @@ class Wanted:
     silent_after: float
 
 
+@grouped
 def status(
     context: typer.Context,
     *,
     target: TargetArgument = None,
-    database: DatabaseOption = None,
-    consumer: ConsumerOption = None,
+    where: Where,
     broker: BrokerOption = None,
     queue: QueueOption = None,
     broker_ca: BrokerCaOption = None,
-    table: TableOption = None,
-    no_view: NoViewOption = False,
-    tls: TlsOption = False,
-    tls_ca: TlsCaOption = None,
     as_json: JsonOption = False,
     exact: ExactOption = False,
     watch: WatchOption = None,
@@ -127,17 +119,7 @@ def status(
     `counts`); `queues` (`name`, `role`, `ready`, `consumers`).
     """
     with explaining("status"):
-        place = choose_place(
-            context,
-            target=target,
-            database=database,
-            consumer=consumer,
-            table=table,
-            no_view=no_view,
-            tls=tls,
-            tls_ca=tls_ca,
-            needs_consumer=False,
-        )
+        place = choose_place(context, target, where, needs_consumer=False)
         link, delays = _broker(place, broker, queue, broker_ca)
     wanted = Wanted(place, link, delays, exact, _patience(place, silent_after))
     raise typer.Exit(run("status", lambda: _show(wanted, watch, as_json=as_json)))

@@ -10,17 +10,13 @@ import typer
 from aiormq.exceptions import AMQPError
 
 from inbox.app import Inbox
+from inbox.cli.option_groups import grouped
 from inbox.cli.options import (
     INTERRUPTED,
     UNUSABLE,
-    ConsumerOption,
-    DatabaseOption,
-    NoViewOption,
     Place,
-    TableOption,
     TargetArgument,
-    TlsCaOption,
-    TlsOption,
+    Where,
     choose_place,
     explained,
     explaining,
@@ -49,29 +45,10 @@ class Chosen:
         self._app = typer.Typer(add_completion=False)
 
         @self._app.command()
-        def choose(
-            context: typer.Context,
-            *,
-            target: TargetArgument = None,
-            database: DatabaseOption = None,
-            consumer: ConsumerOption = None,
-            table: TableOption = None,
-            no_view: NoViewOption = False,
-            tls: TlsOption = False,
-            tls_ca: TlsCaOption = None,
-        ) -> None:
+        @grouped
+        def choose(context: typer.Context, *, target: TargetArgument = None, where: Where) -> None:
             with explaining("choose"):
-                self.place = choose_place(
-                    context,
-                    target=target,
-                    database=database,
-                    consumer=consumer,
-                    table=table,
-                    no_view=no_view,
-                    tls=tls,
-                    tls_ca=tls_ca,
-                    needs_consumer=needs_consumer,
-                )
+                self.place = choose_place(context, target, where, needs_consumer=needs_consumer)
 
     def __call__(self, *words: str) -> Ended:
         with pytest.raises(SystemExit) as stopped:
@@ -86,6 +63,14 @@ def choose(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("INBOX_CONSUMER", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
     return Chosen(capsys)
+
+
+# ------------------------------------------------------------------ groups
+def test_an_option_that_a_group_and_the_command_have_is_a_mistake_of_the_program() -> None:
+    def command(*, where: Where, database: str = "") -> None: ...
+
+    with pytest.raises(ValueError, match="duplicate parameter name: 'database'"):
+        grouped(command)
 
 
 # ------------------------------------------------------------------ where

@@ -16,7 +16,7 @@ from inbox.app import Inbox
 from inbox.cli.main import app
 from inbox.cli.options import ATTENTION, OK, UNUSABLE
 from inbox.cli.quarantine_file import LineRefused, read_line, write_line
-from inbox.cli.quarantine_options import StateName, make_filters
+from inbox.cli.quarantine_options import StateName, Which, make_filters
 from inbox.cli.quarantine_report import body_text
 from inbox.config import DatabaseSettings
 from inbox.core.delivery import Delivery, Origin
@@ -485,14 +485,14 @@ def test_times_are_read_in_utc_or_in_their_zone_or_as_ages() -> None:
         ("90s", now - timedelta(seconds=90)),
         ("2w", now - timedelta(weeks=2)),
     ):
-        assert make_filters(since=text).selection(now).since == expected
+        assert make_filters(Which(since=text)).selection(now).since == expected
 
 
 def test_states_are_open_unless_others_are_asked_for() -> None:
     now = datetime.now(UTC)
-    assert make_filters().selection(now).states == (QuarantineState.OPEN,)
-    assert make_filters(state=[StateName.REPLAYED]).selection(now).states == (QuarantineState.REPLAYED,)
-    assert make_filters(state=[StateName.OPEN, StateName.ALL]).selection(now).states == (*QuarantineState,)
+    assert make_filters(Which()).selection(now).states == (QuarantineState.OPEN,)
+    assert make_filters(Which(), [StateName.REPLAYED]).selection(now).states == (QuarantineState.REPLAYED,)
+    assert make_filters(Which(), [StateName.OPEN, StateName.ALL]).selection(now).states == (*QuarantineState,)
 
 
 @pytest.mark.parametrize("command", ["", "list", "show", "replay", "discard", "export", "import"])
