@@ -1,44 +1,34 @@
-"""The billing service: `inbox run examples.billing.app:inbox`.
+"""The billing service: `inbox run billing.app:inbox`, from the folder that holds `billing`.
 
 Settings come from the environment: BILLING_DATABASE_URL, BILLING_AMQP_URL and, where they differ from
 the defaults, BILLING_EXCHANGE and BILLING_QUEUE.
 """
 
-import uuid
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy.dialects.mysql import Insert, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from examples.billing.models import Account, Entry
-from inbox import Binding, ConsumerSettings, Event, Inbox, InboxService, MySQL, RabbitMQ, Reject, env, handles
+from inbox import Binding, Event, Inbox, InboxService, MySQL, RabbitMQ, Reject, env, handles
 
-CENTS_PER_JOB = 25
-CENTS_PER_THOUSAND_ROWS = 10
-
-COMPLETED = "studio.lerian.job.completed"
-FAILED = "studio.lerian.job.failed"
-
-
-def price(rows: int) -> int:
-    """What a job with so many rows costs."""
-    return CENTS_PER_JOB + CENTS_PER_THOUSAND_ROWS * (rows // 1000)
+from .models import INBOX_TABLES, Account, Entry
 
 
 class Billing(InboxService):
     """Enters each job into the ledger and onto its tenant's account, in one transaction."""
 
-    @handles(COMPLETED)
+    @handles("studio.lerian.job.completed")
     async def charge(self, event: Event, session: AsyncSession) -> None:
-        """A finished job is paid for."""
+        """A finished job is paid for: 25 cents, and 10 for each thousand rows."""
         job = event.json()
         tenant = tenant_of(event)
-        cents = price(job["result"].get("rowCount", 0))  # absent means 0
+        cents = 25 + 10 * (job["result"].get("rowCount", 0) // 1000)
         await session.execute(owes(tenant, cents))
         session.add(Entry(tenant=tenant, job_id=job_id_of(job), kind="completed", cents=cents))
 
-    @handles(FAILED)
+    @handles("studio.lerian.job.failed")
     def note(self, event: Event, session: Session) -> None:
         """A failed job costs nothing and is on the record. A plain `def` gets a plain session."""
         tenant = tenant_of(event)
@@ -63,29 +53,19 @@ def tenant_of(event: Event) -> str:
     return tenant
 
 
-def job_id_of(job: dict[str, Any]) -> uuid.UUID:
+def job_id_of(job: dict[str, Any]) -> UUID:
     """The job's id from the body, in either spelling of the contract."""
-    return uuid.UUID(job.get("jobId") or job["job_id"])
-
-
-def make_inbox(database_url: str, amqp_url: str, *, queue: str, exchange: str) -> Inbox:
-    """The consumer, for these addresses."""
-    bindings = [Binding(exchange, key, declare="topic") for key in ("job.completed", "job.failed")]
-    inbox = Inbox(
-        "billing",
-        store=MySQL(database_url),
-        transport=RabbitMQ(amqp_url, queue, bindings),
-        settings=ConsumerSettings(concurrency=8),
-    )
-    inbox.add_service(Billing())
-    return inbox
+    return UUID(job.get("jobId") or job["job_id"])
 
 
 def inbox() -> Inbox:
     """The consumer that the environment describes."""
-    return make_inbox(
-        env("BILLING_DATABASE_URL"),
-        env("BILLING_AMQP_URL"),
-        queue=env("BILLING_QUEUE", "billing"),
-        exchange=env("BILLING_EXCHANGE", "fetcher.job.events"),
+    exchange = env("BILLING_EXCHANGE", "fetcher.job.events")
+    bindings = [Binding(exchange, key, declare="topic") for key in ("job.completed", "job.failed")]
+    made = Inbox(
+        "billing",
+        store=MySQL(env("BILLING_DATABASE_URL"), tables=INBOX_TABLES),
+        transport=RabbitMQ(env("BILLING_AMQP_URL"), env("BILLING_QUEUE", "billing"), bindings),
     )
+    made.add_service(Billing())
+    return made

@@ -1,16 +1,11 @@
-"""The business tables, and the inbox's beside them in the same database.
+"""The business tables, and the inbox's beside them in the same database."""
 
-python -m examples.billing.models      creates them in BILLING_DATABASE_URL
-"""
+from uuid import UUID
 
-import asyncio
-import re
-
-from sqlalchemy import BigInteger, ForeignKey, String, Uuid
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import BigInteger, ForeignKey, String
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from inbox import define_tables, env
+from inbox import define_tables
 
 
 class Base(DeclarativeBase):
@@ -26,7 +21,7 @@ class Account(Base):
     __tablename__ = "account"
 
     tenant: Mapped[str] = mapped_column(String(64), primary_key=True)
-    cents: Mapped[int] = mapped_column(BigInteger, default=0)
+    cents: Mapped[int] = mapped_column(BigInteger)
 
 
 class Entry(Base):
@@ -36,19 +31,6 @@ class Entry(Base):
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     tenant: Mapped[str] = mapped_column(ForeignKey("account.tenant"))
-    job_id: Mapped[object] = mapped_column(Uuid)
+    job_id: Mapped[UUID]
     kind: Mapped[str] = mapped_column(String(16))
     cents: Mapped[int] = mapped_column(BigInteger)
-
-
-async def create(url: str) -> None:
-    """Create every table that is missing."""
-    # SQLAlchemy would take `mysql://` for another driver, which is not asynchronous.
-    engine = create_async_engine(re.sub(r"^(mysql|mariadb)://", r"\1+aiomysql://", url))
-    async with engine.begin() as connection:
-        await connection.run_sync(Base.metadata.create_all)
-    await engine.dispose()
-
-
-if __name__ == "__main__":
-    asyncio.run(create(env("BILLING_DATABASE_URL")))
