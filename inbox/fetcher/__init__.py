@@ -3,4 +3,15 @@
 Needs ports, configuration and core only; nothing below knows it.
 """
 
-__all__: list[str] = []
+from inbox.fetcher.keys import DerivedKeys, FetcherKeys, derive_keys
+from inbox.fetcher.refusals import InconsistentJobEvent, InvalidJobEvent, JobEventRefused, StaleJobEvent
+
+__all__ = [
+    "DerivedKeys",
+    "FetcherKeys",
+    "InconsistentJobEvent",
+    "InvalidJobEvent",
+    "JobEventRefused",
+    "StaleJobEvent",
+    "derive_keys",
+]
