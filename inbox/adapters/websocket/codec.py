@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, Final, NoReturn, TypeVar
 
 from inbox.adapters.websocket.errors import FrameTooLong, OrbitProtocolError
-from inbox.core.event import STRICT_JSON
+from inbox.adapters.websocket.source_text import Reader, Source
 from inbox.core.proof import LARGEST_UINT64, Proof, Secret, is_id, uint64_of
 from inbox.core.timestamps import parse_timestamp
 
@@ -401,7 +401,7 @@ def _decode(
         _refuse("a binary frame")
     _check_length(text)
     try:
-        members = _Reader(text).frame()
+        members = Reader(text).whole(_OPENED)
     except (ValueError, RecursionError):  # UnicodeError is a ValueError
         _refuse("a frame that is not one strict JSON object")
     name = members.pop("type", None)
@@ -421,7 +421,7 @@ def _delivery_of(members: dict[str, Any]) -> DeliveryFrame:
     if not isinstance(delivery, dict) or not isinstance(event, dict):
         _refuse("delivery: a delivery and an event are objects")
     snapshot = event.pop(_SNAPSHOT, None)
-    if not isinstance(snapshot, _Source) or not isinstance(snapshot.value, dict):
+    if not isinstance(snapshot, Source) or not isinstance(snapshot.value, dict):
         _refuse("event: snapshot is not an object")
     seen = {name: snapshot.value[name] for name in _IN_SNAPSHOT if name in snapshot.value}
     frame = DeliveryFrame(
@@ -471,92 +471,6 @@ def _check_length(text: str) -> None:
 
 def _octets(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A value and the text that it was read from."""
-
-    value: object
-    text: str
-
-
-class _TooLong:
-    """A number of more digits than any that is looked at. Python would take quadratic time, or refuse."""
-
-
-_MOST_DIGITS: Final = 20
-_JSON: Final = json.JSONDecoder(
-    parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else _TooLong(),
-    parse_constant=STRICT_JSON.parse_constant,
-    object_pairs_hook=STRICT_JSON.object_pairs_hook,
-)
-_SPACE: Final = re.compile(r"[ \t\n\r]*+")
-
-
-class _Reader:
-    """Reads one object from its first to its last character, in one pass.
-
-    Args:
-        text: of the frame.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def frame(self) -> dict[str, Any]:
-        """The members of the frame.
-
-        Raises:
-            ValueError, RecursionError: it is not one strict JSON object.
-        """
-        members = self._object(_OPENED)
-        if self._at != len(self._text):
-            raise ValueError("something follows")
-        return members
-
-    def _object(self, opened: Mapping[str, frozenset[str]], kept: frozenset[str] = frozenset()) -> dict[str, Any]:
-        """An object; of it `opened` are read member by member, and of `kept` the text is told too."""
-        members: dict[str, Any] = {}
-        self._mark("{")
-        if self._text[self._at : self._at + 1] == "}":
-            self._mark("}")
-            return members
-        while True:
-            name = self._value()
-            if not isinstance(name, str) or name in members:
-                raise ValueError("a name that is no string, or there twice")
-            self._mark(":")
-            members[name] = self._member(name, opened, kept)
-            if self._mark(",}") == "}":
-                return members
-
-    def _member(self, name: str, opened: Mapping[str, frozenset[str]], kept: frozenset[str]) -> object:
-        if name in opened and self._text[self._at : self._at + 1] == "{":
-            return self._object({}, opened[name])
-        start = self._at
-        value = self._value()
-        return _Source(value, self._text[start : self._at]) if name in kept else value
-
-    def _value(self) -> object:
-        value, self._at = _JSON.raw_decode(self._text, self._at)
-        return value
-
-    def _mark(self, marks: str) -> str:
-        """Go on after one of `marks` with space around it, and tell which it was."""
-        self._skip()
-        mark = self._text[self._at : self._at + 1]
-        if not mark or mark not in marks:
-            raise ValueError("not the mark expected")
-        self._at += 1
-        self._skip()
-        return mark
-
-    def _skip(self) -> None:
-        match = _SPACE.match(self._text, self._at)
-        if match is not None:
-            self._at = match.end()
 
 
 # ------------------------------------------------------------------ writing
