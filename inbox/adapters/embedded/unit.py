@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from inbox.adapters.embedded import clock
 from inbox.adapters.embedded.classify import DUPLICATE_KEY, code_of, translated
-from inbox.adapters.embedded.guard import UNIT, Guard
 from inbox.adapters.embedded.statements import BEGIN, COMMIT, ROLLBACK, key_of
 from inbox.adapters.embedded.turns import patiently
 from inbox.core.records import Claim, InboxRecord
 from inbox.errors import CommitUnknown, InboxError, StoreError, Torn
-from inbox.units.verdict import Stage, judge_exception, judge_return, to_its_end
-from inbox.units.view import View
+from inbox.units.unit import LaneUnit
+from inbox.units.verdict import Stage
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncSession
+    from collections.abc import Awaitable, Callable
 
     from inbox.adapters.embedded.lane import Lane
     from inbox.adapters.embedded.statements import UnitStatements
     from inbox.adapters.embedded.turns import Turns
-    from inbox.core.event import Event
-    from inbox.core.handler import Handler
-
-#: Who uses the unit where no handler does.
-_BLOCK: Final = "inbox.transaction"
 
 
-class Unit:
+class Unit(LaneUnit["Lane"]):
     """`inbox.ports.UnitOfWork` on one lane.
 
     Args:
@@ -39,10 +32,8 @@ class Unit:
         statements: the framework's own SQL.
         turns: whose turn it is to write.
         lock_wait: seconds to wait for that, and for other processes.
-        deadline: seconds that COMMIT and ROLLBACK may take before they count as unanswered.
         forget: deletes the attempt counts of a key, which lie in another file.
-        done: called exactly once, with the lane and whether it may run another unit. Where not, it has been discarded.
-            Called on the event loop, must not block or raise.
+        deadline, done: see `LaneUnit`.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place, from what the store has
@@ -55,18 +46,14 @@ class Unit:
         forget: Callable[[bytes], Awaitable[None]],
         done: Callable[[Lane, bool], None],
     ) -> None:
-        self.lane = lane
+        super().__init__(lane, deadline, done)
         self._sql = statements
         self._turns = turns
         self._has_turn = False
         self._lock_wait = lock_wait
-        self._deadline = deadline
         self._forget = forget
         self._forgotten: list[bytes] = []
-        self._done = done
-        self._stage = Stage.BEGUN
         self._key = (b"", b"")
-        self._view = View(lane, lane.driver.guard)
 
     # -------------------------------------------------------------- the claim
     async def claim(self, record: InboxRecord) -> Claim:
@@ -107,49 +94,6 @@ class Unit:
             return known
         return None
 
-    # -------------------------------------------------------------- the handler
-    async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
-        """See `inbox.ports.UnitOfWork.apply`."""
-        async with self._guarded(handler.name):
-            await self._view.call(handler, event, prepared)
-
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[AsyncSession]:
-        """See `inbox.ports.UnitOfWork.session`."""
-        async with self._guarded(_BLOCK), self._view.session() as session:
-            yield session
-
-    @asynccontextmanager
-    async def _guarded(self, name: str) -> AsyncIterator[None]:
-        """Let the block use the unit, then judge what it did. `name` stands in messages."""
-        self._expect(Stage.CLAIMED)
-        self._stage = Stage.FAILED
-        guard = self.lane.driver.guard
-        task = asyncio.current_task()
-        cancelled_before = task.cancelling() if task is not None else 0
-        carried = UNIT.set(guard.start(name))
-        try:
-            yield
-            self._look_after(guard)
-            cancelled = task is not None and task.cancelling() > cancelled_before
-            judge_return(guard, name, cancelled=cancelled)
-        except BaseException as error:  # noqa: BLE001 - judged, and always raised
-            cancelled = task is not None and task.cancelling() > cancelled_before
-            judge_exception(guard, name, error, cancelled=cancelled)
-        finally:
-            UNIT.reset(carried)
-            guard.stop()
-        self._stage = Stage.APPLIED
-
-    def _look_after(self, guard: Guard) -> None:
-        """See what the handler left on its connection, and doom the unit where it cannot go on from there."""
-        if self.lane.driver.is_busy:
-            guard.tripped = True
-            guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
-        if not self.lane.is_whole:
-            guard.tripped = True
-            guard.undo("closed the unit's connection")
-
     async def forget(self, key: bytes) -> None:
         """See `inbox.ports.UnitOfWork.forget`.
 
@@ -160,12 +104,6 @@ class Unit:
         self._forgotten.append(key)
 
     # -------------------------------------------------------------- the end
-    async def commit(self) -> None:
-        """See `inbox.ports.UnitOfWork.commit`."""
-        self._expect(Stage.CLAIMED, Stage.APPLIED)
-        self._stage = Stage.OVER
-        await to_its_end(self._commit())
-
     async def _commit(self) -> None:
         try:
             async with asyncio.timeout(self._deadline):
@@ -195,18 +133,6 @@ class Unit:
                 raw.execute(ROLLBACK)
             raise
 
-    async def rollback(self) -> None:
-        """See `inbox.ports.UnitOfWork.rollback`."""
-        self._expect(Stage.BEGUN, Stage.CLAIMED, Stage.FAILED, Stage.APPLIED)
-        self._stage = Stage.OVER
-        guard = self.lane.driver.guard
-        if guard.token is not None:
-            # A handler that was given up still runs. It may send nothing more; and when it comes back, it ends whatever
-            # unit runs on its connection then: there must be none.
-            guard.stop()
-            guard.tripped = True
-        await to_its_end(self._rollback())
-
     async def _rollback(self) -> None:
         driver = self.lane.driver
         try:
@@ -223,25 +149,8 @@ class Unit:
         if raw.in_transaction:
             raw.execute(ROLLBACK)
 
-    async def _put_back(self) -> None:
-        """Give the lane back after an answered COMMIT or ROLLBACK; close it where a next unit could see this one."""
-        reusable = self._view.end() and self.lane.driver.guard.leaves_nothing and self.lane.driver.is_open
-        if not reusable:
-            await self.lane.close()
-        self._give_back(reusable)
-
-    def _throw_away(self) -> None:
-        self._view.end()
-        self.lane.discard()
-        self._give_back(False)
-
     def _give_back(self, reusable: bool) -> None:
-        self._stage = Stage.OVER
         if self._has_turn:
             self._has_turn = False
             self._turns.give_back()
-        self._done(self.lane, reusable)
-
-    def _expect(self, *stages: Stage) -> None:
-        if self._stage not in stages:
-            raise RuntimeError(f"a unit that is {self._stage.value} cannot do this")
+        super()._give_back(reusable)

@@ -5,37 +5,32 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.mysql.classify import facts, translated
-from inbox.adapters.mysql.guard import UNIT, Guard
 from inbox.adapters.mysql.lane import kill_session
 from inbox.core.records import Claim, InboxRecord
 from inbox.errors import CommitUnknown, Contended, InboxError, Torn
-from inbox.units.verdict import Stage, judge_exception, judge_return, to_its_end
-from inbox.units.view import View
+from inbox.units.unit import LaneUnit
+from inbox.units.verdict import Stage
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+    from collections.abc import Callable
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
     from inbox.adapters.mysql.drivers import Rows
     from inbox.adapters.mysql.lane import Lane
     from inbox.adapters.mysql.statements import UnitStatements
     from inbox.config import DatabaseSettings
-    from inbox.core.event import Event
-    from inbox.core.handler import Handler
 
-#: Who uses the unit where no handler does.
-_BLOCK: Final = "inbox.transaction"
 _DUPLICATE_KEY: Final = 1062
 _NO_SUCH_SAVEPOINT: Final = 1305
 #: Names no procedure can know beforehand; begins as `screen.OWN_SAVEPOINT`.
 _SAVEPOINTS: Final = (f"inbox_{secrets.token_hex(4)}_{number}" for number in itertools.count())
 
 
-class Unit:
+class Unit(LaneUnit["Lane"]):
     """`inbox.ports.UnitOfWork` on one lane.
 
     Args:
@@ -43,9 +38,7 @@ class Unit:
         engine: where a fresh connection for a KILL comes from.
         statements: the framework's own SQL.
         settings: CALL, pipelining.
-        deadline: seconds that COMMIT and ROLLBACK may take before they count as unanswered.
-        done: called exactly once, with the lane and whether it may run another unit. Where not, it has been closed.
-            Called on the event loop, must not block or raise.
+        deadline, done: see `LaneUnit`.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place, from what the store has
@@ -57,16 +50,12 @@ class Unit:
         deadline: float,
         done: Callable[[Lane, bool], None],
     ) -> None:
-        self.lane = lane
+        super().__init__(lane, deadline, done)
         self._engine = engine
         self._sql = statements
         self._settings = settings
-        self._deadline = deadline
-        self._done = done
-        self._stage = Stage.BEGUN
         self._consumer = ""
         self._savepoint: str | None = None
-        self._view = View(lane, lane.driver.guard)
 
     # -------------------------------------------------------------- the claim
     async def claim(self, record: InboxRecord) -> Claim:
@@ -109,49 +98,8 @@ class Unit:
         return Claim.CONFLICT if record.contradicts(*rows[0]) else Claim.DUPLICATE
 
     # -------------------------------------------------------------- the handler
-    async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
-        """See `inbox.ports.UnitOfWork.apply`."""
-        async with self._guarded(handler.name):
-            await self._view.call(handler, event, prepared)
-
-    @asynccontextmanager
-    async def session(self) -> AsyncIterator[AsyncSession]:
-        """See `inbox.ports.UnitOfWork.session`."""
-        async with self._guarded(_BLOCK), self._view.session() as session:
-            yield session
-
-    @asynccontextmanager
-    async def _guarded(self, name: str) -> AsyncIterator[None]:
-        """Let the block use the unit, then judge what it did. `name` stands in messages."""
-        self._expect(Stage.CLAIMED)
-        self._stage = Stage.FAILED
-        guard = self.lane.driver.guard
-        task = asyncio.current_task()
-        cancelled_before = task.cancelling() if task is not None else 0
-        carried = UNIT.set(guard.start(name))
-        try:
-            yield
-            await self._look_after(guard)
-            cancelled = task is not None and task.cancelling() > cancelled_before
-            judge_return(guard, name, cancelled=cancelled)
-        except BaseException as error:  # noqa: BLE001 - judged, and always raised
-            cancelled = task is not None and task.cancelling() > cancelled_before
-            judge_exception(guard, name, error, cancelled=cancelled)
-        finally:
-            UNIT.reset(carried)
-            guard.stop()
-        self._stage = Stage.APPLIED
-
-    async def _look_after(self, guard: Guard) -> None:
-        """See what the handler left on its connection, and doom the unit where it cannot go on from there."""
-        if self.lane.driver.is_busy:
-            guard.tripped = True
-            guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
-        elif guard.doom is None:
-            await self.lane.driver.drain()
-        if not self.lane.is_whole:
-            guard.tripped = True
-            guard.undo("closed the unit's connection")
+    async def _drain(self) -> None:
+        await self.lane.driver.drain()
 
     async def forget(self, key: bytes) -> None:
         """See `inbox.ports.UnitOfWork.forget`."""
@@ -163,12 +111,6 @@ class Unit:
             raise translated(error, "deleting the attempt counts") from error
 
     # -------------------------------------------------------------- the end
-    async def commit(self) -> None:
-        """See `inbox.ports.UnitOfWork.commit`."""
-        self._expect(Stage.CLAIMED, Stage.APPLIED)
-        self._stage = Stage.OVER
-        await to_its_end(self._commit())
-
     async def _commit(self) -> None:
         try:
             async with asyncio.timeout(self._deadline):
@@ -195,18 +137,6 @@ class Unit:
                 raise Torn("a stored procedure ended the unit's transaction from inside", code=1305) from error
             raise
 
-    async def rollback(self) -> None:
-        """See `inbox.ports.UnitOfWork.rollback`."""
-        self._expect(Stage.BEGUN, Stage.CLAIMED, Stage.FAILED, Stage.APPLIED)
-        self._stage = Stage.OVER
-        guard = self.lane.driver.guard
-        if guard.token is not None:
-            # A handler that was given up still runs. It may send nothing more; and when it comes back, it ends whatever
-            # unit runs on its connection then: there must be none.
-            guard.stop()
-            guard.tripped = True
-        await to_its_end(self._rollback())
-
     async def _rollback(self) -> None:
         driver = self.lane.driver
         try:
@@ -225,23 +155,3 @@ class Unit:
                 await kill_session(self._engine, self.lane.session)
         finally:
             self._throw_away()
-
-    async def _put_back(self) -> None:
-        """Give the lane back after an answered COMMIT or ROLLBACK; close it where a next unit could see this one."""
-        reusable = self._view.end() and self.lane.driver.guard.leaves_nothing and self.lane.driver.is_open
-        if not reusable:
-            await self.lane.close()
-        self._give_back(reusable)
-
-    def _throw_away(self) -> None:
-        self.lane.discard()
-        self._view.end()
-        self._give_back(False)
-
-    def _give_back(self, reusable: bool) -> None:
-        self._stage = Stage.OVER
-        self._done(self.lane, reusable)
-
-    def _expect(self, *stages: Stage) -> None:
-        if self._stage not in stages:
-            raise RuntimeError(f"a unit that is {self._stage.value} cannot do this")

@@ -1,0 +1,174 @@
+"""One delivery's transaction on a lane: what is the same over every SQL store."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from inbox.units.guard import UNIT
+from inbox.units.lanes import Idle
+from inbox.units.verdict import Stage, judge_exception, judge_return, to_its_end
+from inbox.units.view import View, ViewedLane
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from inbox.core.event import Event
+    from inbox.core.handler import Handler
+    from inbox.units.guard import Guard
+
+__all__ = ["LaneUnit"]
+
+#: Who uses the unit where no handler does.
+_BLOCK: Final = "inbox.transaction"
+
+
+class GuardedDriver(Protocol):
+    """What is needed of the guarded connection below a lane."""
+
+    @property
+    def guard(self) -> Guard:
+        """Its doorkeeper."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is connected."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for an answer on it."""
+        ...
+
+
+class UnitLane(ViewedLane, Idle, Protocol):
+    """What is needed of a unit's connection."""
+
+    @property
+    def driver(self) -> GuardedDriver:
+        """The guarded connection below."""
+        ...
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether SQLAlchemy's view is still of this connection, as it was at first."""
+        ...
+
+
+LaneT = TypeVar("LaneT", bound=UnitLane)
+
+
+class LaneUnit(ABC, Generic[LaneT]):
+    """`inbox.ports.UnitOfWork` on one lane, but for what its database does in its own way: to claim, and to end.
+
+    Args:
+        lane: its connection, between two units.
+        deadline: seconds that COMMIT and ROLLBACK may take before they count as unanswered.
+        done: called exactly once, with the lane and whether it may run another unit. Where not, it has been closed.
+            Called on the event loop, must not block or raise.
+    """
+
+    def __init__(self, lane: LaneT, deadline: float, done: Callable[[LaneT, bool], None]) -> None:
+        self.lane = lane
+        self._deadline = deadline
+        self._done = done
+        self._stage = Stage.BEGUN
+        self._view = View(lane, lane.driver.guard)
+
+    # -------------------------------------------------------------- the handler
+    async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
+        """See `inbox.ports.UnitOfWork.apply`."""
+        async with self._guarded(handler.name):
+            await self._view.call(handler, event, prepared)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[AsyncSession]:
+        """See `inbox.ports.UnitOfWork.session`."""
+        async with self._guarded(_BLOCK), self._view.session() as session:
+            yield session
+
+    @asynccontextmanager
+    async def _guarded(self, name: str) -> AsyncIterator[None]:
+        """Let the block use the unit, then judge what it did. `name` stands in messages."""
+        self._expect(Stage.CLAIMED)
+        self._stage = Stage.FAILED
+        guard = self.lane.driver.guard
+        task = asyncio.current_task()
+        cancelled_before = task.cancelling() if task is not None else 0
+        carried = UNIT.set(guard.start(name))
+        try:
+            yield
+            await self._look_after(guard)
+            cancelled = task is not None and task.cancelling() > cancelled_before
+            judge_return(guard, name, cancelled=cancelled)
+        except BaseException as error:  # noqa: BLE001 - judged, and always raised
+            cancelled = task is not None and task.cancelling() > cancelled_before
+            judge_exception(guard, name, error, cancelled=cancelled)
+        finally:
+            UNIT.reset(carried)
+            guard.stop()
+        self._stage = Stage.APPLIED
+
+    async def _look_after(self, guard: Guard) -> None:
+        """See what the handler left on its connection, and doom the unit where it cannot go on from there."""
+        if self.lane.driver.is_busy:
+            guard.tripped = True
+            guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
+        elif guard.doom is None:
+            await self._drain()
+        if not self.lane.is_whole:
+            guard.tripped = True
+            guard.undo("closed the unit's connection")
+
+    async def _drain(self) -> None:
+        """Read what the handler asked for and did not read."""
+
+    # -------------------------------------------------------------- the end
+    async def commit(self) -> None:
+        """See `inbox.ports.UnitOfWork.commit`."""
+        self._expect(Stage.CLAIMED, Stage.APPLIED)
+        self._stage = Stage.OVER
+        await to_its_end(self._commit())
+
+    @abstractmethod
+    async def _commit(self) -> None: ...
+
+    async def rollback(self) -> None:
+        """See `inbox.ports.UnitOfWork.rollback`."""
+        self._expect(Stage.BEGUN, Stage.CLAIMED, Stage.FAILED, Stage.APPLIED)
+        self._stage = Stage.OVER
+        guard = self.lane.driver.guard
+        if guard.token is not None:
+            # A handler that was given up still runs. It may send nothing more; and when it comes back, it ends whatever
+            # unit runs on its connection then: there must be none.
+            guard.stop()
+            guard.tripped = True
+        await to_its_end(self._rollback())
+
+    @abstractmethod
+    async def _rollback(self) -> None: ...
+
+    async def _put_back(self) -> None:
+        """Give the lane back after an answered COMMIT or ROLLBACK; close it where a next unit could see this one."""
+        reusable = self._view.end() and self.lane.driver.guard.leaves_nothing and self.lane.driver.is_open
+        if not reusable:
+            await self.lane.close()
+        self._give_back(reusable)
+
+    def _throw_away(self) -> None:
+        self.lane.discard()
+        self._view.end()
+        self._give_back(False)
+
+    def _give_back(self, reusable: bool) -> None:
+        self._stage = Stage.OVER
+        self._done(self.lane, reusable)
+
+    def _expect(self, *stages: Stage) -> None:
+        if self._stage not in stages:
+            raise RuntimeError(f"a unit that is {self._stage.value} cannot do this")
