@@ -101,11 +101,11 @@ class Inbox:
 
     # ------------------------------------------------------------ handlers
     @overload
-    def handler(self, event_type: str, *, prepare: None = None) -> Callable[[F], F]: ...
+    def handler(self, *event_types: str, prepare: None = None) -> Callable[[F], F]: ...
     @overload
-    def handler(self, event_type: str, *, prepare: Prepare) -> Callable[[P], P]: ...
-    def handler(self, event_type: str, *, prepare: Prepare | None = None) -> Callable[[Any], Any]:
-        """Register the decorated function as the handler of `event_type`.
+    def handler(self, *event_types: str, prepare: Prepare) -> Callable[[P], P]: ...
+    def handler(self, *event_types: str, prepare: Prepare | None = None) -> Callable[[Any], Any]:
+        """Register the decorated function as the handler of `event_types`.
 
         Its annotations say what it wants: first the event (`Event`), the event's data as a dataclass or a pydantic
         model, or that and then the event; after it the unit (`AsyncSession`, `AsyncConnection`, or `Session` for a
@@ -120,7 +120,7 @@ class Inbox:
         an object of its own each time.
 
         Args:
-            event_type: the CloudEvents type.
+            event_types: CloudEvents types, at least one; several where a producer renamed one.
             prepare: `async (event)`, `async (payload)` or `async (payload, event)` run before the transaction, for
                 reads over the network; what it returns is the handler's last argument.
 
@@ -128,13 +128,16 @@ class Inbox:
             ConfigurationError: no type is given, it has a handler already, the signature names no session, or the
                 payload's class holds what cannot be made from JSON.
         """
-        require(
-            isinstance(event_type, str),
-            f"@inbox.handler needs the event type: @inbox.handler('job.completed'), not a {type(event_type).__name__}",
-        )
+        require(bool(event_types), "@inbox.handler needs the event type: @inbox.handler('job.completed')")
+        for given in event_types:
+            require(
+                isinstance(given, str),
+                f"@inbox.handler needs the event type: @inbox.handler('job.completed'), not a {type(given).__name__}",
+            )
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.registry.add(event_type, function, prepare)
+            for event_type in event_types:
+                self.registry.add(event_type, function, prepare)
             return function
 
         return register

@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 import aio_pika
 from aio_pika.exceptions import AMQPError, DeliveryError
 
-from inbox.demo.jobs import Job, Sender, make_job
+from inbox.demo.jobs import Job, Sender, Status, make_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def make_jobs(count: int, failed_share: float, key: bytes, draw: random.Random) 
         draw: decides everything that is drawn.
     """
     failed = round(count * failed_share)
-    statuses = ["failed"] * failed + ["completed"] * (count - failed)
+    statuses: list[Status] = ["failed" if number < failed else "completed" for number in range(count)]
     draw.shuffle(statuses)
     return [make_job(number, status, key, draw) for number, status in enumerate(statuses)]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import json
 import uuid
 from collections.abc import Mapping
@@ -13,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from inbox.core.cloudevents import Encoded, encode
 from inbox.core.event import CloudEvent
+from inbox.fetcher.models import JobCompleted, JobFailed, Status, event_id_of
+from inbox.fetcher.signature import SIGNATURE, TENANT, TIMESTAMP, V1, VERSION, mac, sign
 
 if TYPE_CHECKING:
     import random
 
-__all__ = ["COMPLETED", "FAILED", "Job", "Sender", "json_body", "make_job", "sign"]
+__all__ = ["COMPLETED", "FAILED", "Job", "Sender", "Status", "json_body", "make_job", "sign"]
 
-COMPLETED = "studio.lerian.job.completed"
-FAILED = "studio.lerian.job.failed"
+COMPLETED, FAILED = JobCompleted.TYPES[0], JobFailed.TYPES[0]
 
 _ERRORS = (
     "engine extraction: dial tcp [redacted] connect: connection refused",
@@ -34,7 +33,7 @@ class Job:
     """A job that has ended, and all that its event says."""
 
     id: str
-    status: str
+    status: Status
     body: bytes
 
     @property
@@ -44,7 +43,7 @@ class Job:
     @property
     def event_id(self) -> str:
         """Made of the job and its end alone, so that every publish of it carries the same id."""
-        return f"fetcher.{self.routing_key}.{self.id}"
+        return event_id_of(self.id, self.status)
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,10 @@ class Sender:
         headers: dict[str, Any] = {
             **encoded.headers,
             "ce-datacontenttype": bytearray(b"application/json"),
-            "X-Tenant-ID": self.tenant,
-            "x-message-signature": signature,
-            "t": str(timestamp),
-            "signature-version": "v1",
+            TENANT: self.tenant,
+            SIGNATURE: signature,
+            TIMESTAMP: str(timestamp),
+            VERSION: V1,
             "X-Request-Id": str(uuid.uuid4()),
             "x-retry-count": 0,
         }
@@ -99,25 +98,6 @@ class Sender:
         )
 
 
-def sign(key: bytes, body: bytes, *, timestamp: int, tenant: str, job_id: str, exchange: str, routing_key: str) -> str:
-    """The signature `v1` of a job event.
-
-    Args:
-        key: the external HMAC key, 32 octets.
-        body: the octets that are sent.
-        timestamp: Unix seconds of the publish, as in the header `t`.
-        tenant: as in the header `X-Tenant-ID`; empty where that is not sent.
-        job_id: `jobId` of the body.
-        exchange: of the first publish.
-        routing_key: of the first publish.
-
-    Returns:
-        64 lower-case hex digits.
-    """
-    head = f"{timestamp}\nv1\n{tenant}\n{job_id}\n{exchange}\n{routing_key}\n"
-    return hmac.new(key, head.encode() + body, hashlib.sha256).hexdigest()
-
-
 def json_body(value: object) -> bytes:
     """`value` as the worker writes JSON: compact, and `<`, `>`, `&` and two line separators escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -127,7 +107,7 @@ def json_body(value: object) -> bytes:
 
 
 def make_job(
-    number: int, status: str, key: bytes, draw: random.Random, requested: Mapping[str, object] | None = None
+    number: int, status: Status, key: bytes, draw: random.Random, requested: Mapping[str, object] | None = None
 ) -> Job:
     """A job that ended.
 
@@ -154,14 +134,14 @@ def _completion(job_id: str, key: bytes, draw: random.Random) -> dict[str, Any]:
     The result itself is stored nowhere: its size and its MAC are those of a stand-in.
     """
     rows = draw.choice([0, draw.randrange(1, 10), draw.randrange(1_000, 5_000)])
-    mac = hmac.new(key, f"{rows} rows".encode(), hashlib.sha256).hexdigest()
+    authenticated = mac(key, f"{rows} rows".encode())
     result = {
         "path": f"external-data/{job_id}.json",
         "sizeBytes": 2 + 40 * rows,
         "rowCount": rows,
         "format": "json",
-        "hmac": mac,
-        "integrity": {"algorithm": "HMAC-SHA256", "signature": mac},
+        "hmac": authenticated,
+        "integrity": {"algorithm": "HMAC-SHA256", "signature": authenticated},
         "protection": {"encrypted": True, "mode": "adapter-managed", "appliedBy": "adapter"},
     }
     completion: dict[str, Any] = {

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from inbox.demo.jobs import Job, Sender, make_job
+from inbox.demo.jobs import Job, Sender, Status, make_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -134,7 +134,7 @@ def make_script(events: int, duplicates: float, seed: int, exchange: str) -> lis
     first = []
     for number in range(events):
         kind = kinds[number] if number < len(kinds) else "completed"
-        status = "failed" if kind == "failed" else "completed"
+        status: Status = "failed" if kind == "failed" else "completed"
         tenant = _CLOSED if kind == "refused" else draw.choice(ACCOUNTS)
         cents = draw.randrange(1, 10_000)
         job = make_job(number, status, key, draw, {"amountCents": cents})

@@ -4,7 +4,8 @@ A handler says by annotation what it wants. The data is decoded for each run, af
 begun; what does not fit is refused as `invalid-payload`, and the refusal names the field and what was
 expected there, never what stood there.
 
-pydantic is never imported here: a model brings it along.
+pydantic is never imported here: a model brings it along. A class that has `__inbox_payload__`, a class method that
+takes the event, makes its objects itself: for payloads that are more than their JSON says.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
 
     from inbox.core.event import Event
 
+_OWN = "__inbox_payload__"
 _LONGEST_PATH = 200  # characters; the quarantine keeps 1024 of a detail
 
 
 def is_payload_class(annotation: object) -> bool:
-    """Whether data can be decoded as `annotation`: a dataclass, or a model of pydantic 2."""
-    return isinstance(annotation, type) and (dataclasses.is_dataclass(annotation) or is_model(annotation))
+    """Whether data can be decoded as `annotation`: it decodes itself, is a dataclass, or a model of pydantic 2."""
+    return isinstance(annotation, type) and (
+        hasattr(annotation, _OWN) or dataclasses.is_dataclass(annotation) or is_model(annotation)
+    )
 
 
 def is_model(annotation: type) -> bool:
@@ -50,7 +54,9 @@ def decoder_of(kind: type, subject: str) -> Callable[[Event], object]:
     Raises:
         ConfigurationError: an annotation in it stands for nothing that JSON has. The message names the field.
     """
-    if is_model(kind):
+    if hasattr(kind, _OWN):
+        decode = _own_decoder(kind)
+    elif is_model(kind):
         from inbox.runtime import models  # noqa: PLC0415 - it imports pydantic, which a model only brings along
 
         decode = models.decoder_of(kind, subject)
@@ -99,6 +105,20 @@ def strict_decoder(parse_float: Callable[[str], Any]) -> json.JSONDecoder:
         parse_constant=STRICT_JSON.parse_constant,
         object_pairs_hook=STRICT_JSON.object_pairs_hook,
     )
+
+
+def _own_decoder(kind: type) -> Callable[[Event], object]:
+    make = getattr(kind, _OWN)
+
+    def decode(event: Event) -> object:
+        try:
+            return make(event)
+        except (Refused, RecursionError):
+            raise
+        except Exception as error:
+            raise Mismatch(f"refused by {kind.__name__} ({type(error).__name__})") from error
+
+    return decode
 
 
 def _dataclass_decoder(kind: type, subject: str) -> Callable[[Event], object]:
