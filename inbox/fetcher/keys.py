@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import ClassVar, Final, NoReturn, Self
 
 from inbox.config import env, require
 from inbox.errors import ConfigurationError
@@ -51,15 +51,18 @@ class FetcherKeys:
 
     __slots__ = ("_keys",)
 
+    KIND: ClassVar[str] = "external key"
+    ORIGIN: ClassVar[str] = "that the provider's key tool prints"
+
     def __init__(self, keys: str | Iterable[str | bytes]) -> None:
         each = keys.split(",") if isinstance(keys, str) else [*keys]
-        octets = tuple(dict.fromkeys(_octets_of(key, number) for number, key in enumerate(each, 1)))
-        require(len(octets) > 0, "no external key: give the 64 hex digits that the provider's key tool prints")
-        require(len(octets) <= _MOST_KEYS, f"{len(octets)} external keys, at most {_MOST_KEYS}: leave the oldest out")
+        octets = tuple(dict.fromkeys(_octets_of(key, f"{self.KIND} {number}") for number, key in enumerate(each, 1)))
+        require(len(octets) > 0, f"no {self.KIND}: give the 64 hex digits {self.ORIGIN}")
+        require(len(octets) <= _MOST_KEYS, f"{len(octets)} {self.KIND}s, at most {_MOST_KEYS}: leave the oldest out")
         self._keys = octets
 
     @classmethod
-    def from_env(cls, name: str = EXTERNAL_KEY_VARIABLE) -> FetcherKeys:
+    def from_env(cls, name: str = EXTERNAL_KEY_VARIABLE) -> Self:
         """The keys in an environment variable, with commas.
 
         Args:
@@ -75,7 +78,7 @@ class FetcherKeys:
             raise ConfigurationError(f"{name}: {error}") from None
 
     @classmethod
-    def from_file(cls, path: str | Path) -> FetcherKeys:
+    def from_file(cls, path: str | Path) -> Self:
         """The keys in a file, one a line; empty lines and lines that begin with # are left out.
 
         Args:
@@ -105,7 +108,7 @@ class FetcherKeys:
         return len(self._keys)
 
     def __repr__(self) -> str:
-        return f"<FetcherKeys: {len(self._keys)}>"
+        return f"<{type(self).__name__}: {len(self._keys)}>"
 
     def __reduce__(self) -> NoReturn:
         """Keys leave a process by nobody's accident.
@@ -116,17 +119,17 @@ class FetcherKeys:
         raise TypeError("keys are not pickled: let the other process read them where this one did")
 
 
-def _octets_of(key: object, number: int) -> bytes:
-    """One key. A message tells its place in the list, and what is wrong with it in words of its kind."""
+def _octets_of(key: object, which: str) -> bytes:
+    """One key. A message tells `which`, its place in the list, and what is wrong with it in words of its kind."""
     if isinstance(key, bytes):
-        require(len(key) == KEY_OCTETS, f"external key {number} must have {KEY_OCTETS} octets")
+        require(len(key) == KEY_OCTETS, f"{which} must have {KEY_OCTETS} octets")
         return key
     text = key.strip() if isinstance(key, str) else ""
     if _HEX.fullmatch(text) is None:
         # As long as the usual master key, and its padding shows: the most likely mistake, and the gravest.
         is_master = len(text) % 4 == 0 and text.endswith("=") and _BASE64.fullmatch(text) is not None
         hint = f"; this is base64, as {MASTER_KEY_VARIABLE} is: derive from it (inbox fetcher derive-key)"
-        raise ConfigurationError(f"external key {number} must be 64 hex digits{hint if is_master else ''}")
+        raise ConfigurationError(f"{which} must be 64 hex digits{hint if is_master else ''}")
     return bytes.fromhex(text)
 
 
