@@ -11,7 +11,7 @@ SOURCES := inbox tests examples benchmarks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: check demo docs format lint types test services clean
+.PHONY: check crash demo docs format lint types test services clean
 
 ## Format, lint, types, the site, unit and architecture tests; under a minute.
 check: lint types docs
@@ -25,8 +25,13 @@ types: $(VENV)/.made
 	$(BIN)/mypy
 
 ## Everything, on real databases and brokers, with the newest and the lowest libraries: ends with pytest's own summary.
+## What starts processes of its own runs on one pair of servers each, drawn by a seed; make test SEED=all: on both.
 test: lint types docs $(LOWEST)/.made
-	tests/run.sh $(VENV) $(LOWEST)
+	tests/run.sh $(VENV) $(LOWEST) $(SEED)
+
+## The whole kill matrix: every point, every pair of servers. One of them: make crash ARGS="-k 'after:commit'"
+crash: $(VENV)/.made
+	$(BIN)/pytest tests/crash tests/concurrency $(ARGS)
 
 ## The site, into build/site; whatever it warns of, such as a link that leads nowhere, is an error.
 docs: $(VENV)/.made

@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from tests import rotation
 from tests.pairs import DRIVERS, Driver, Pair, create_schema, delete_names, drop_schema
 from tests.services.catalog import PAIRS, SERVICES, Say
 from tests.services.service import ServiceError
@@ -22,6 +23,9 @@ DESELECTED = pytest.StashKey[dict[str, int]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pair", choices=[*PAIRS], help="run on this pair of servers only")
+    parser.addoption(
+        "--rotate", type=int, metavar="SEED", help="run what starts processes of its own on one pair each, by this seed"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -31,20 +35,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test by the folder it is in, and take out what servers of someone else's cannot be asked for."""
+    """Mark each test by the folder it is in, and take out what has no turn or cannot be asked of another's servers."""
     for item in items:
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
+    seed = config.getoption("--rotate")
+    if seed is not None:
+        _take_out(config, items, set(rotation.left_out(items, seed)))
     services = Services(say=_say(config))
     config.stash[SERVICES_OF_RUN] = services
     impossible = {item: reason for item in items for reason in (_why_impossible(item, services),) if reason is not None}
-    if impossible:
-        items[:] = [item for item in items if item not in impossible]
-        config.hook.pytest_deselected(items=[*impossible])
-        counted = config.stash.setdefault(DESELECTED, {})
-        for reason in impossible.values():
-            counted[reason] = counted.get(reason, 0) + 1
+    _take_out(config, items, set(impossible))
+    counted = config.stash.setdefault(DESELECTED, {})
+    for reason in impossible.values():
+        counted[reason] = counted.get(reason, 0) + 1
+
+
+def _take_out(config: pytest.Config, items: list[pytest.Item], unwanted: set[pytest.Item]) -> None:
+    if unwanted:
+        items[:] = [item for item in items if item not in unwanted]
+        config.hook.pytest_deselected(items=[*unwanted])
 
 
 def _say(config: pytest.Config) -> Say:

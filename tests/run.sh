@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # The whole suite, in two lanes side by side: most of it waits for servers, so that two cores are busy with both.
-#   tests/run.sh NEWEST_VENV LOWEST_VENV
+#   tests/run.sh NEWEST_VENV LOWEST_VENV [SEED]
+# What starts processes of its own runs on one of its pairs of servers each, drawn by SEED; with SEED=all on every one.
 # What failed in the first lane is named again at the end, where pytest's own summary of the second one stands last.
 # Exits 1 if anything failed.
 set -uo pipefail
 unset PYTHONDONTWRITEBYTECODE  # hundreds of workers are started: compiling the package anew for each is a third of a start
-newest=$1/bin/pytest lowest=$2/bin/pytest
+newest=$1/bin/pytest lowest=$2/bin/pytest seed=${3:-$RANDOM}
+rotation=(--rotate "$seed"); [ "$seed" != all ] || rotation=()
 logs=$(mktemp -d)
 trap 'kill -- -"$beside" 2>/dev/null; wait; rm -rf "$logs"' EXIT
 trap 'exit 130' INT TERM
@@ -14,8 +16,8 @@ announce() { printf '\n== %s\n' "$*"; }
 
 first_lane() {
   local failed=0
-  announce "newest libraries, both pairs of servers: acceptance, crash"
-  "$newest" -q tests/acceptance tests/crash --durations=5 || failed=1
+  announce "newest libraries, both pairs of servers: acceptance, crash; seed $seed"
+  "$newest" -q tests/acceptance tests/crash "${rotation[@]}" --durations=5 || failed=1
   announce "lowest libraries, oldest pair of servers: unit, conformance, integration"
   "$lowest" -q -p no:cacheprovider tests/unit tests/conformance tests/integration --pair oldest || failed=1
   return $failed
@@ -26,11 +28,12 @@ second_lane() {
   announce "newest libraries: unit, architecture; every branch of core and runtime"
   "$newest" -q tests/unit tests/architecture \
     --cov=inbox.core --cov=inbox.runtime --cov-branch --cov-report=term --cov-fail-under=100 || failed=1
-  announce "newest libraries, both pairs of servers: concurrency, conformance, integration"
-  "$newest" -q tests/concurrency tests/conformance tests/integration --durations=5 || failed=1
+  announce "newest libraries, both pairs of servers: concurrency, conformance, integration; seed $seed"
+  "$newest" -q tests/concurrency tests/conformance tests/integration "${rotation[@]}" --durations=5 || failed=1
   return $failed
 }
 
+announce "seed $seed: repeat this run by make test SEED=$seed; every combination by make test SEED=all"
 set -m; second_lane >"$logs/second" 2>&1 & beside=$!; set +m
 echo "unit, architecture, concurrency, conformance and integration run beside this; what they say follows at the end"
 first_lane 2>&1 | tee "$logs/first"
@@ -38,6 +41,7 @@ first=${PIPESTATUS[0]}
 announce "waiting for the second lane"
 wait "$beside"; second=$?
 cat "$logs/second"
+if [ "$first" != 0 ] || [ "$second" != 0 ]; then announce "FAILED with seed $seed"; fi
 if [ "$first" != 0 ]; then
   announce "FAILED in the first lane, above"
   grep -E '^(FAILED|ERROR) |(failed|error).* in [0-9.]+s' "$logs/first"

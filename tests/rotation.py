@@ -1,0 +1,34 @@
+"""Which combinations of a test run: with a seed one of each, so that every test and every kill point runs in every run.
+
+Tests that start processes of their own take seconds each. With `--rotate SEED` such a test runs on one of its pairs of
+servers, drawn by the seed; another seed draws others. Without it every combination runs.
+"""
+
+import hashlib
+from collections import defaultdict
+
+import pytest
+
+#: The folders whose tests are rotated.
+ROTATED = ("acceptance", "concurrency", "crash")
+PARAMETER = "pair"
+
+
+def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """Those that do not run under this seed: of each test's pairs all but one."""
+    rounds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and PARAMETER in callspec.params and any(map(item.get_closest_marker, ROTATED)):
+            rounds[_less_its_pair(item, callspec.params[PARAMETER])].append(item)
+    return [item for key, round_ in rounds.items() for item in round_ if item is not _drawn(round_, seed, key)]
+
+
+def _less_its_pair(item: pytest.Item, pair: str) -> str:
+    test, _, parameters = item.nodeid.partition("[")
+    return f"{test}[{'-'.join(part for part in parameters.rstrip(']').split('-') if part != pair)}]"
+
+
+def _drawn(round_: list[pytest.Item], seed: int, key: str) -> pytest.Item:
+    number = int.from_bytes(hashlib.sha256(f"{seed} {key}".encode()).digest()[:8])
+    return round_[number % len(round_)]

@@ -1,0 +1,66 @@
+"""What runs under a seed: each test and each kill point once, and every combination under some seed."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.rotation import left_out
+
+POINTS = [f"{when}:{command}" for when in ("before", "after") for command in ("claim", "apply", "commit")]
+
+
+@dataclass(eq=False)
+class Test:
+    """As much of a collected test as the rotation looks at."""
+
+    __test__ = False
+
+    folder: str
+    name: str
+    parameters: dict[str, str]
+    callspec: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.callspec = SimpleNamespace(params=self.parameters)
+
+    @property
+    def nodeid(self) -> str:
+        return f"tests/{self.folder}/test_x.py::{self.name}[{'-'.join(self.parameters.values())}]"
+
+    def get_closest_marker(self, name: str) -> bool:
+        return name == self.folder
+
+
+def suite() -> list[Test]:
+    pairs = ("newest", "oldest")
+    kills = [Test("crash", "test_killed", {"pair": pair, "point": point}) for pair in pairs for point in POINTS]
+    return kills + [Test("acceptance", "test_run", {"pair": pair}) for pair in pairs]
+
+
+def chosen(tests: list[Test], seed: int) -> list[Test]:
+    out = left_out(cast("list[pytest.Item]", tests), seed)
+    return [test for test in tests if cast("pytest.Item", test) not in out]
+
+
+def test_every_test_and_point_runs_once_under_every_seed() -> None:
+    for seed in range(20):
+        ran = Counter((test.name, test.parameters.get("point")) for test in chosen(suite(), seed))
+        assert set(ran.values()) == {1}
+        assert len(ran) == len(POINTS) + 1
+
+
+def test_every_combination_runs_under_some_seed_and_a_seed_repeats_a_run() -> None:
+    drawn = {test.nodeid for seed in range(20) for test in chosen(suite(), seed)}
+    assert drawn == {test.nodeid for test in suite()}
+    first, second = ([test.nodeid for test in chosen(suite(), 7)] for _ in range(2))
+    assert first == second
+
+
+def test_what_starts_no_processes_runs_on_both() -> None:
+    tests = [Test("integration", "test_x", {"pair": pair, "driver": "asyncmy"}) for pair in ("newest", "oldest")]
+    assert chosen(tests, 1) == tests
+    alone = [Test("crash", "test_killed", {"point": point}) for point in POINTS]
+    assert chosen(alone, 1) == alone, "there is nothing to choose from"
