@@ -1,0 +1,1 @@
+"""A web service that consumes events beside its routes."""

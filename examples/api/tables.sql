@@ -1,0 +1,4 @@
+CREATE TABLE balance (
+  account VARCHAR(64) NOT NULL PRIMARY KEY,
+  cents   BIGINT      NOT NULL
+) ENGINE=InnoDB;

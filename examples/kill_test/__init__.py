@@ -1,0 +1,1 @@
+"""A service with a test that kills it."""
