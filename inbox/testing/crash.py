@@ -8,7 +8,8 @@
     assert worker.reached == ["after:commit"]
 
 Workers are forked from a server process that has imported everything once, so a kill test costs a
-connection or two and not the start of an interpreter.
+connection or two and not the start of an interpreter. What they log goes to standard error, from WARNING on, such as
+why a handler was undone; the variable INBOX_TEST_LOG names another level.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ class CrashWorker:
             target=_run, args=(factory, arguments, crash, hit, child_end), daemon=True, name=f"worker {crash or ''}"
         )
         self._child_end = child_end
+        self._crash = crash
         self.reached: list[str] = []
 
     @property
@@ -150,8 +152,16 @@ class CrashWorker:
         """
         self._process.join(timeout)
         if self.exit_code != -signal.SIGKILL:
-            raise PointNotReachedError(f"worker {self.pid}: exit code {self.exit_code}, reached {self._collect()}")
+            raise PointNotReachedError(self._why_alive(timeout))
         self._collect()
+
+    def _why_alive(self, waited: float) -> str:
+        ended = f"ended with exit code {self.exit_code}"
+        lives = f"was still alive after {waited:g} s: either no event came, or its handler failed"
+        return (
+            f"worker {self.pid} did not reach {self._crash or 'a point: it was given none'}, "
+            f"{lives if self.exit_code is None else ended}; what it logs says why (INBOX_TEST_LOG=INFO says more)"
+        )
 
     @staticmethod
     def wait_any_killed(workers: Sequence[CrashWorker], timeout: float = 60.0) -> None:
@@ -209,7 +219,7 @@ class CrashWorker:
 def _run(
     factory: Callable[..., Inbox], arguments: tuple[object, ...], crash: CrashPoint | None, hit: int, told: Connection
 ) -> None:
-    logging.basicConfig(level=os.environ.get("INBOX_TEST_LOG", "ERROR"), format="%(process)d %(name)s %(message)s")
+    logging.basicConfig(level=os.environ.get("INBOX_TEST_LOG", "WARNING"), format="%(process)d %(name)s %(message)s")
 
     def tell(word: str) -> None:
         told.send_bytes(word.encode())
