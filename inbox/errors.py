@@ -23,6 +23,7 @@ InboxError
 │   ├── CommitUnknown         COMMIT was sent and not answered
 │   └── Torn                  a stored procedure ended the transaction from inside
 ├── TransportError          the broker: connection, channel or acknowledgement lost
+│   └── StopTimeout           handlers, or acknowledgements, were not done in the time for stopping
 └── NotDone                 what `inbox.transaction` raises to whoever acknowledges
     ├── AlreadyProcessed      acknowledge: the effect exists
     ├── TryAgain              do not acknowledge: contention, nothing applied
@@ -186,6 +187,19 @@ class Torn(StoreError):
 # ------------------------------------------------------------------ the broker
 class TransportError(InboxError):
     """The connection, channel or acknowledgement to the broker was lost."""
+
+
+class StopTimeout(TransportError):
+    """The patience of the shutdown ended before everything that ran had.
+
+    Args:
+        handlers: names of those that had not come back. Nothing is claimed about what they did outside their units.
+        message: in place of the one that names them.
+    """
+
+    def __init__(self, handlers: Sequence[str], message: str | None = None) -> None:
+        self.handlers = tuple(handlers)
+        super().__init__(message or f"stopped hard; still running: {', '.join(handlers) or 'nothing of ours'}")
 
 
 # ------------------------------------------------------------------ whoever uses inbox.transaction

@@ -57,8 +57,7 @@ from inbox.cli.quarantine_report import (
 from inbox.cli.quarantine_transfer import export_to, import_from
 from inbox.core.facts import ATTRIBUTE
 from inbox.core.quarantine import QuarantineCursor, QuarantineState, ReplayReport, Selection
-from inbox.errors import ConfigurationError
-from inbox.runtime.consumer import StopTimeout
+from inbox.errors import ConfigurationError, StopTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from inbox.errors import TransportError
+from inbox.errors import StopTimeout
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.processor import Processor
 from inbox.runtime.reporting import Reporter
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
 #: Seconds after which an opening that did not heed its cancellation is cancelled again.
 _CANCEL_AGAIN = 0.5
-
-
-class StopTimeout(TransportError):
-    """Handlers had not come back when the patience of the shutdown ended.
-
-    Attributes:
-        handlers: their names. Nothing is claimed about what they did outside their units.
-    """
-
-    def __init__(self, handlers: Sequence[str]) -> None:
-        self.handlers = tuple(handlers)
-        super().__init__(f"stopped hard; still running: {', '.join(handlers) or 'nothing of ours'}")
 
 
 class Consumer:

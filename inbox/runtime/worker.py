@@ -16,8 +16,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from inbox.core.facts import fact
-from inbox.errors import InboxError
-from inbox.runtime.consumer import StopTimeout
+from inbox.errors import InboxError, StopTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

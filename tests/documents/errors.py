@@ -54,6 +54,7 @@ TO_DO: dict[str, tuple[str, str]] = {
     "CommitUnknown": ("Nothing: it is resolved over another connection.", _GOES_ON),
     "Torn": ("Take COMMIT and DDL out of the procedure; look at what it left; then discard.", _GOES_ON),
     "TransportError": ("Bring the broker back; it connects again by itself.", _UNTIL_PATIENCE_ENDS),
+    "StopTimeout": ("Find out what the handlers wait for; what they had begun is undone and comes again.", "3"),
     "NotDone": ("Do not acknowledge, unless it is `AlreadyProcessed`.", _NONE),
     "AlreadyProcessed": ("Acknowledge.", _NONE),
     "TryAgain": ("Do not acknowledge; let it come again.", _NONE),

@@ -10,8 +10,7 @@ from inbox.app import Inbox
 from inbox.config import ConsumerSettings
 from inbox.core.event import Event
 from inbox.core.policy import RetryPolicy
-from inbox.errors import ConfigurationError, Contended, SchemaError, StoreUnavailable, TransportError
-from inbox.runtime.consumer import StopTimeout
+from inbox.errors import ConfigurationError, Contended, SchemaError, StopTimeout, StoreUnavailable, TransportError
 from inbox.testing.memory import MemoryStore, MemoryTransport
 from tests.unit.engine import FAST, Engine, apply, delivery
 

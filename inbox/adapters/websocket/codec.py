@@ -14,13 +14,37 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Final, NoReturn, TypeVar
 
-from inbox.adapters.websocket.errors import FrameTooLong, OrbitProtocolError
+from inbox.adapters.websocket.errors import ErrorCode, FrameTooLong, OrbitProtocolError
 from inbox.adapters.websocket.source_text import Reader, Source
 from inbox.core.proof import LARGEST_UINT64, Proof, Secret, is_id, uint64_of
 from inbox.core.timestamps import parse_timestamp
+
+__all__ = [
+    "LEAST_CAPACITY",
+    "LONGEST_FRAME",
+    "MOST_CAPACITY",
+    "STATUSES",
+    "SUBPROTOCOL",
+    "AckFrame",
+    "ClientFrame",
+    "DeliveryFrame",
+    "ErrorCode",
+    "ErrorFrame",
+    "Frame",
+    "Grant",
+    "PingFrame",
+    "PongFrame",
+    "ReceiptFrame",
+    "RegisterFrame",
+    "ServerFrame",
+    "TaskEvent",
+    "WelcomeFrame",
+    "decode_client",
+    "decode_server",
+    "encode",
+]
 
 #: The WebSocket sub-protocol.
 SUBPROTOCOL: Final = "orbit.events.v1"
@@ -39,20 +63,6 @@ STATUSES: Final[Mapping[str, str]] = {
     "task.cancelled": "cancelled",
     "task.needs_review": "needs_review",
 }
-
-
-class ErrorCode(Enum):
-    """What an error frame says. `PROOF_LOST`: a later generation has replaced the proof."""
-
-    PROOF_LOST = "PROOF_LOST"
-    UNAVAILABLE = "UNAVAILABLE"
-    BUSY = "BUSY"
-    UNAUTHENTICATED = "UNAUTHENTICATED"
-    FORBIDDEN = "FORBIDDEN"
-    NOT_FOUND = "NOT_FOUND"
-    HISTORY_GAP = "HISTORY_GAP"
-    PROTOCOL = "PROTOCOL"
-    INTERNAL = "INTERNAL"
 
 
 # ------------------------------------------------------------------ values
