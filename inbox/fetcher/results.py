@@ -33,7 +33,7 @@ from inbox.fetcher.result_errors import (
 from inbox.fetcher.rows import Row, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["LARGEST_RESULT", "STORAGE_KEY_VARIABLE", "Result", "ResultReader", "StorageKeys"]
 
@@ -133,28 +133,28 @@ class ResultReader:
 
     Args:
         objects: where they are stored.
-        keys: external keys, one of which has to have authenticated the result.
-        storage_keys: open what is encrypted; None reads only what is not.
+        keys: external keys, one of which has to have authenticated the result; see `FetcherKeys`.
+        storage_keys: open what is encrypted; None reads only what is not. See `StorageKeys`.
         prefix: what the provider's deployment puts before every path, `OBJECT_STORAGE_KEY_PREFIX`; no event tells it.
         max_bytes: octets of the largest result that is taken.
 
     Raises:
-        ConfigurationError: the prefix begins no key, or `max_bytes` is less than 1.
+        ConfigurationError: a key is malformed, the prefix begins no key, or `max_bytes` is less than 1.
     """
 
     def __init__(
         self,
         objects: Objects,
         *,
-        keys: FetcherKeys,
-        storage_keys: StorageKeys | None = None,
+        keys: FetcherKeys | str | Iterable[str | bytes],
+        storage_keys: StorageKeys | str | Iterable[str | bytes] | None = None,
         prefix: str = "",
         max_bytes: int = LARGEST_RESULT,
     ) -> None:
         require(max_bytes >= 1, "max_bytes must be at least 1")
         self._objects = objects
-        self._keys = keys.octets
-        self._storage_keys = () if storage_keys is None else storage_keys.octets
+        self._keys = (keys if isinstance(keys, FetcherKeys) else FetcherKeys(keys)).octets
+        self._storage_keys = _storage_octets(storage_keys)
         self._prefix = check_prefix(prefix)
         self._max_bytes = max_bytes
 
@@ -220,6 +220,12 @@ class ResultReader:
             async for piece in pieces:
                 opening.feed(piece)
         return macs, opening.finish()
+
+
+def _storage_octets(keys: StorageKeys | str | Iterable[str | bytes] | None) -> tuple[bytes, ...]:
+    if keys is None:
+        return ()
+    return (keys if isinstance(keys, StorageKeys) else StorageKeys(keys)).octets
 
 
 def _mac_of(stored: JobResult) -> str:
