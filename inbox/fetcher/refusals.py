@@ -15,12 +15,12 @@ from inbox.errors import Unauthentic
 Verdict = Literal["accepted", "invalid", "stale", "inconsistent"]
 
 InvalidReason = Literal[
-    "missing-signature",  # these three: absent, or of a type that is no text
+    "missing-signature",
     "missing-timestamp",
     "missing-version",
+    "bad-header",  # of a type that is no text, or not in UTF-8
     "bad-timestamp",
     "unsupported-version",
-    "bad-tenant",
     "control-character",
     "signature",
 ]

@@ -54,11 +54,7 @@ def read_envelope(headers: Mapping[str, object]) -> Envelope:
         InvalidJobEvent: one is absent, of a wrong type or malformed.
     """
     signature = _text(headers, SIGNATURE, "missing-signature")
-    given = headers.get(TIMESTAMP)
-    # A boolean is an integer to Python, and none to the producer.
-    timestamp = given if type(given) is int else _timestamp(_text(headers, TIMESTAMP, "missing-timestamp"))
-    if not 0 <= timestamp <= _LATEST:
-        raise InvalidJobEvent("bad-timestamp", "t is no time in seconds since 1970")
+    timestamp = _timestamp(headers)
     if _text(headers, VERSION, "missing-version") != V1:
         raise InvalidJobEvent("unsupported-version", "signature-version is not v1")
     return Envelope(signature.encode(), timestamp, _tenant(headers))
@@ -108,17 +104,29 @@ def mac(key: bytes, octets: bytes) -> str:
     return hmac.digest(key, octets, hashlib.sha256).hex()
 
 
-def _text(headers: Mapping[str, object], name: str, reason: InvalidReason) -> str:
-    text = text_of(headers.get(name))
+def _text(headers: Mapping[str, object], name: str, missing: InvalidReason) -> str:
+    if name not in headers:
+        raise InvalidJobEvent(missing, f"the header {name} is absent")
+    text = text_of(headers[name])
     if text is None:
-        raise InvalidJobEvent(reason, f"the header {name} is absent, or is no text")
+        raise InvalidJobEvent("bad-header", f"the header {name} is not text in UTF-8")
     return text
 
 
-def _timestamp(text: str) -> int:
-    if _DECIMAL.fullmatch(text) is None:
-        raise InvalidJobEvent("bad-timestamp", "t is not written in plain decimal")
-    return int(text)
+def _timestamp(headers: Mapping[str, object]) -> int:
+    if TIMESTAMP not in headers:
+        raise InvalidJobEvent("missing-timestamp", f"the header {TIMESTAMP} is absent")
+    given = headers[TIMESTAMP]
+    if type(given) is int:  # a boolean is an integer to Python, and none to the producer
+        timestamp = given
+    else:
+        text = text_of(given)
+        if text is None or _DECIMAL.fullmatch(text) is None:
+            raise InvalidJobEvent("bad-timestamp", "t is not written in plain decimal")
+        timestamp = int(text)
+    if not 0 <= timestamp <= _LATEST:
+        raise InvalidJobEvent("bad-timestamp", "t is no time in seconds since 1970 that 63 bits hold")
+    return timestamp
 
 
 def _tenant(headers: Mapping[str, object]) -> str | None:
@@ -126,7 +134,7 @@ def _tenant(headers: Mapping[str, object]) -> str | None:
         return None
     tenant = text_of(headers[TENANT])
     if tenant is None:
-        raise InvalidJobEvent("bad-tenant", f"the header {TENANT} is not text in UTF-8")
+        raise InvalidJobEvent("bad-header", f"the header {TENANT} is not text in UTF-8")
     if not is_line(tenant):
         raise InvalidJobEvent("control-character", f"the header {TENANT} holds a control character")
     return tenant
