@@ -61,7 +61,7 @@ def test_a_completed_job_is_read_whole() -> None:
             format="json",
             hmac=MAC,
             integrity=ResultIntegrity("HMAC-SHA256", MAC),
-            protection=ResultProtection(True, "adapter-managed", "adapter"),  # noqa: FBT003 - as the provider sends it
+            protection=ResultProtection(True, "adapter-managed", "adapter"),
         ),
         execution_time_ms=1834,
         completed_at=datetime(2026, 6, 25, 14, 19, 58, 123456, UTC),
@@ -134,7 +134,7 @@ def test_integers_are_exact() -> None:
 
 
 def test_every_event_of_the_providers_that_is_one_is_read() -> None:
-    kinds = {"completed": JobCompleted, "failed": JobFailed}
+    kinds: dict[str, type[JobCompleted | JobFailed]] = {"completed": JobCompleted, "failed": JobFailed}
     for name, given in DELIVERIES.items():
         if given.get("binding") == "ok":
             delivery = delivery_of(name)
