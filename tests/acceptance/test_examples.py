@@ -5,7 +5,6 @@ import json
 import logging
 import signal
 import socket
-from pathlib import Path
 
 import httpx
 import pytest
@@ -73,18 +72,6 @@ async def test_alembic_makes_the_tables_that_the_service_runs_on_and_takes_them_
 
 
 # ------------------------------------------------------------------ copied SQL, a consumer of your own
-@pytest.mark.unit
-@pytest.mark.parametrize("dialect", ["mysql", "mariadb"])
-def test_the_copied_schema_is_the_schema(dialect: str) -> None:
-    ours = EXAMPLES.parent / "schema" / dialect
-    copied = EXAMPLES / "warehouse/schema" / dialect
-    assert contents(copied) == contents(ours)
-
-
-def contents(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text() for path in folder.iterdir()}
-
-
 async def test_a_consumer_killed_between_commit_and_ack_reserves_once_and_settles_all_else(place: Place) -> None:
     folder = EXAMPLES / "warehouse/schema"
     files = sorted((folder / ("mysql" if place.pair.is_mysql else "mariadb")).glob("*.sql"))

@@ -38,10 +38,10 @@ class Link:
 
 
 def blocks(file: Path, language: str) -> list[Block]:
-    return [block for block in _blocks(file) if block.language == language]
+    return [block for block in all_blocks(file) if block.language == language]
 
 
-def _blocks(file: Path) -> Iterator[Block]:
+def all_blocks(file: Path) -> Iterator[Block]:
     began: tuple[int, str] | None = None
     inside: list[str] = []
     for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1):
