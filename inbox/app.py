@@ -87,6 +87,8 @@ class Inbox:
         require(not isinstance(transport, str), "the transport is a text: write transport=RabbitMQ(url, queue)")
         self.name = check_consumer_name(name)
         self.settings = settings or ConsumerSettings()
+        if transport is not None and transport.lease_terms is not None:
+            self.settings = self.settings.over_lease(transport.lease_terms)
         self.telemetry = Telemetry()
         self.registry = Registry(self.settings.unknown_types)
         self._verifier = verifier

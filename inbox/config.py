@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 from inbox.core.environment import read_settings
+from inbox.core.lease import LeaseTerms
 from inbox.core.policy import LONGEST_WAIT, RetryPolicy, RetryRule
 from inbox.core.records import CONSUMER_NAME_OCTETS, DEFAULT_FINGERPRINT, FingerprintPart, Identity
 from inbox.core.retention import why_too_short
@@ -119,7 +120,8 @@ class ConsumerSettings(EnvironmentSettings):
         identity: what makes an event the same event: its `id`, which most producers make unique, or `source+id`, which
             is all that CloudEvents promises. Never change it: every event known so far would be new.
         fingerprint: what may not change under one identity, or the event is refused as `identity-conflict`; None
-            compares nothing. `subject` is left out unless named, for producers derive it from the rest.
+            compares nothing. `subject` is left out unless named, for producers derive it from the rest; `sequence` is
+            the extension attribute of that name, for producers that number their events.
         retention: seconds for which this consumer's rows are kept: of processed events, attempts, decided quarantine.
             The worker deletes what is older; None leaves that to `inbox prune`. An event that comes again later is a
             new one, so it must be at least `retry.horizon(deadline)`, and should be longer than any queue, outbox or
@@ -153,8 +155,8 @@ class ConsumerSettings(EnvironmentSettings):
         _check_retry(self.retry)
         _check_unknown_types(self.unknown_types)
         require(self.identity in ("id", "source+id"), "identity must be 'id' or 'source+id'")
-        unknown = set(self.fingerprint or ()) - {"source", "type", "subject", "data"}
-        require(not unknown, f"fingerprint may cover source, type, subject and data, not {sorted(unknown)}")
+        unknown = set(self.fingerprint or ()) - set(get_args(FingerprintPart))
+        require(not unknown, f"fingerprint may cover {', '.join(get_args(FingerprintPart))}, not {sorted(unknown)}")
         _require_seconds(self, "retention_interval")
         if self.retention is not None:
             _require_seconds(self, "retention")
@@ -164,6 +166,20 @@ class ConsumerSettings(EnvironmentSettings):
     def effective_prefetch(self) -> int:
         """The prefetch that is used."""
         return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, _MOST_PREFETCH)
+
+    def over_lease(self, terms: LeaseTerms) -> ConsumerSettings:
+        """These settings as far as a peer allows them that hands deliveries out for a while.
+
+        A unit ends before its lease does and a stop when the transport has to be done; a fingerprint that was left at
+        the default is the transport's.
+        """
+        is_default = self.fingerprint == DEFAULT_FINGERPRINT and terms.fingerprint is not None
+        return replace(
+            self,
+            deadline=min(self.deadline, terms.unit_deadline),
+            shutdown_patience=min(self.shutdown_patience, terms.shutdown_timeout),
+            fingerprint=terms.fingerprint if is_default else self.fingerprint,
+        )
 
 
 def _check_retention(window: float, horizon: float) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inbox.core.event import CloudEvent, Event
     from inbox.core.figures import Figures, WorkerReport
     from inbox.core.handler import Handler
+    from inbox.core.lease import LeaseTerms
     from inbox.core.lifecycle import Command, Outcome
     from inbox.core.quarantine import (
         QuarantineCount,
@@ -384,6 +385,15 @@ class Transport(Protocol):
         """Whether it keeps durable copies for a while. Without that, what is to wait is held in hand."""
         ...
 
+    @property
+    def lease_terms(self) -> LeaseTerms | None:
+        """What a peer asks that hands deliveries out for a while and counts failures itself; None for other peers.
+
+        Over a lease nothing is sent about what failed, and a stop cancels the handlers that run. What was acknowledged
+        is told to the peer later, over whatever link there is then; `close` waits for its confirmation.
+        """
+        ...
+
     async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """Connect once and declare or check the topology.
 
@@ -411,7 +421,12 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close. May be called twice, and after a failed `open`."""
+        """Close. May be called twice, and after a failed `open`.
+
+        Raises:
+            StopTimeout: over a lease: not everything that was acknowledged is confirmed, and the time is over. Closed
+                it is all the same.
+        """
         ...
 
     async def acknowledge(self, delivery: Delivery) -> bool:

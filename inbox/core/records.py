@@ -17,7 +17,7 @@ CONSUMER_NAME_OCTETS = 128
 EVENT_ID_OCTETS = 512
 
 Identity = Literal["id", "source+id"]
-FingerprintPart = Literal["source", "type", "subject", "data"]
+FingerprintPart = Literal["source", "type", "subject", "data", "sequence"]
 
 #: What a fingerprint covers unless a consumer says otherwise.
 DEFAULT_FINGERPRINT: tuple[FingerprintPart, ...] = ("source", "type", "data")
@@ -121,7 +121,7 @@ def record_of(
 
 
 #: One bit for each part; their order is the order in which parts are hashed.
-_BITS: dict[FingerprintPart, int] = {"source": 1, "type": 2, "subject": 4, "data": 8}
+_BITS: dict[FingerprintPart, int] = {"source": 1, "type": 2, "subject": 4, "data": 8, "sequence": 16}
 
 
 def _scheme(parts: tuple[FingerprintPart, ...]) -> int:
@@ -131,6 +131,8 @@ def _scheme(parts: tuple[FingerprintPart, ...]) -> int:
 def _part(event: CloudEvent, part: FingerprintPart) -> bytes:
     if part == "data":
         return event.data or b""
+    if part == "sequence":  # the extension of that name
+        return str(event.extensions.get("sequence", "")).encode()
     return (getattr(event, part) or "").encode()
 
 

@@ -154,6 +154,9 @@ class Consumer:
         try:
             await self._transport.stop()  # first, or what is handed back would come again
             self._intake.stop()
+            if self._transport.lease_terms is not None:
+                # Soon somebody else has these events; what is not done by then is done in vain.
+                self._processor.handlers.stop()
             await asyncio.wait(lanes, timeout=self._settings.shutdown_patience)
             await self._intake.wait_released()
         finally:

@@ -11,12 +11,14 @@ import logging
 from typing import TYPE_CHECKING
 
 from inbox.core.facts import fact
-from inbox.errors import DeadlineExceeded
+from inbox.errors import Contended, DeadlineExceeded
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 log = logging.getLogger("inbox")
+
+_STOPPING = "the worker is stopping"
 
 
 class HandlerStuck(DeadlineExceeded):
@@ -40,6 +42,7 @@ class HandlerTasks:
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     @property
     def names(self) -> list[str]:
@@ -56,11 +59,15 @@ class HandlerTasks:
             patience: seconds it then gets to come back.
 
         Raises:
+            Contended: the handlers were stopped; it did not begin, or did not end.
             DeadlineExceeded: its time passed; what the handler did after that does not matter.
             HandlerStuck: it passed, and `patience` too.
             HandlerQuit: it was cancelled, and nobody here had asked for it, or it wanted to end the process.
             Exception: whatever else `call` raised.
         """
+        if self._is_stopped:
+            call.close()
+            raise Contended(_STOPPING)
         task = self._start(call, name)
         try:
             done, _ = await asyncio.wait({task}, timeout=max(seconds, 0))
@@ -75,9 +82,17 @@ class HandlerTasks:
                 )
                 raise HandlerStuck(f"handler {name} did not come back after its deadline", task)
             raise DeadlineExceeded(f"handler {name} passed the unit's deadline")
+        if self._is_stopped and (task.cancelled() or task.exception() is not None):
+            raise Contended(_STOPPING)  # whatever it made of the cancellation, that was not the event's fault
         if task.cancelled():
             raise HandlerQuit("the handler's task was cancelled from inside")
         task.result()
+
+    def stop(self) -> None:
+        """Cancel the handlers that run, and start none any more. What ends by itself all the same has ended well."""
+        self._is_stopped = True
+        for task in self._running:
+            task.cancel()
 
     def _start(self, call: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(_kept_inside(call), name=name)

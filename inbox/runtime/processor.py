@@ -410,6 +410,9 @@ class Processor:
         jitter = random.random()  # noqa: S311 - jitter needs no secrecy
         event = passage.event or passage.cloudevent
         disposition = decide(event, failure, passage.attempts, tries=passage.tries, policy=policy, jitter=jitter)
+        terms = self._transport.lease_terms
+        if terms is not None:
+            return terms.limit(disposition, failure)
         if isinstance(disposition, Delay) and not self._transport.can_delay:
             return self._held(disposition)
         return disposition

@@ -91,6 +91,10 @@ class ReplaySource:
         """It keeps no copies: an entry is the copy."""
         return False
 
+    @property
+    def lease_terms(self) -> None:
+        """See `inbox.ports.Transport.lease_terms`: whatever it came over, an entry is the store's own."""
+
     async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """See `inbox.ports.Transport.open`. The store must be open."""
         self._prefetch = prefetch

@@ -104,7 +104,7 @@ def test_a_text_is_read_by_the_type_of_its_field(
         (ConsumerSettings, "INBOX_RETENTION", "hunter2", "a number, such as 30 or 0.5, or none"),
         (ConsumerSettings, "INBOX_RETRY_DELAYS", "1,,2", "a list with commas, of which each is a number"),
         (ConsumerSettings, "INBOX_IDENTITY", "hunter2", "one of id, source+id"),
-        (ConsumerSettings, "INBOX_FINGERPRINT", "data,hunter2", "each is one of source, type, subject, data, or none"),
+        (ConsumerSettings, "INBOX_FINGERPRINT", "data,hunter2", "each is one of source, type, subject, data, sequence, or none"),
         (ConsumerSettings, "INBOX_UNKNOWN_TYPES", "job.*", "name=value"),
         (ConsumerSettings, "INBOX_UNKNOWN_TYPES", "=ignore", "name=value"),
         (ConsumerSettings, "INBOX_UNKNOWN_TYPES", "a=ignore,a=fail", "each name once"),

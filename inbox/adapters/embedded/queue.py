@@ -121,6 +121,10 @@ class SQLiteQueue:
         """See `inbox.ports.Transport.can_delay`."""
         return True
 
+    @property
+    def lease_terms(self) -> None:
+        """See `inbox.ports.Transport.lease_terms`: its own leases are renewed, and end nothing."""
+
     async def depth(self) -> Counts:
         """How many messages there are, asked over a connection of its own.
 

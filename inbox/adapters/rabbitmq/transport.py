@@ -142,6 +142,10 @@ class RabbitMQ:
         """Whether it keeps durable copies: where retry queues are set; once it is open, where it was told delays."""
         return self.settings.has_retry_queues and (self._outlet is None or bool(self.topology.retry_queues))
 
+    @property
+    def lease_terms(self) -> None:
+        """None: the broker waits for as long as the link lasts."""
+
     async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """Connect, and declare or check the topology; consumes nothing yet.
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inbox.core.delivery import Delivery
+    from inbox.core.lease import LeaseTerms
     from inbox.ports import Sink
 
 
@@ -22,6 +23,7 @@ class MemoryBroker:
     Args:
         is_there: whether a transport can open it.
         keeps_copies: whether it keeps what is to come again later.
+        lease_terms: what it declares where its deliveries are on lease.
 
     Attributes:
         copy_error: raised instead of keeping a copy.
@@ -29,9 +31,12 @@ class MemoryBroker:
         links: the transports that are open.
     """
 
-    def __init__(self, *, is_there: bool = True, keeps_copies: bool = False) -> None:
+    def __init__(
+        self, *, is_there: bool = True, keeps_copies: bool = False, lease_terms: LeaseTerms | None = None
+    ) -> None:
         self.is_there = is_there
         self.keeps_copies = keeps_copies
+        self.lease_terms = lease_terms
         self.copy_error: TransportError | None = None
         self.ready: deque[Delivery] = deque()
         self.links: list[MemoryTransport] = []
@@ -123,6 +128,11 @@ class MemoryTransport:
     def can_delay(self) -> bool:
         """As `ports.Transport.can_delay`."""
         return self.broker.keeps_copies
+
+    @property
+    def lease_terms(self) -> LeaseTerms | None:
+        """As `ports.Transport.lease_terms`: what the broker was given."""
+        return self.broker.lease_terms
 
     async def open(self, *, prefetch: int, delays: Sequence[float] = ()) -> None:
         """As `ports.Transport.open`."""
