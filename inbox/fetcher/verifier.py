@@ -156,6 +156,10 @@ class FetcherVerifier:
     def __repr__(self) -> str:
         return f"<FetcherVerifier with {len(self._keys)} keys>"
 
+    def relaxed(self) -> FetcherVerifier:
+        """One with the same keys that tries every route and the layout of 1.x: to find out why this one says no."""
+        return FetcherVerifier(self._keys, exchange=self._exchange, routes=get_args(Route), allow_1x=True)
+
     async def verify(self, delivery: Delivery, event: CloudEvent) -> None:
         """See `inbox.ports.Verifier.verify`. Does no I/O.
 
@@ -250,9 +254,10 @@ class FetcherVerifier:
         """
         age = self._clock() - match.envelope.timestamp
         if self._max_age is not None and age > self._max_age:
-            raise StaleJobEvent("too-old", "authentic, and signed longer ago than max_age")
+            raise StaleJobEvent("too-old", f"authentic, and signed {age:.3f} s ago; max_age is {self._max_age:g} s")
         if self._max_future is not None and -age > self._max_future:
-            raise StaleJobEvent("in-the-future", "authentic, and signed further in the future than max_future")
+            limit = f"max_future is {self._max_future:g} s"
+            raise StaleJobEvent("in-the-future", f"authentic, and signed {-age:.3f} s from now; {limit}")
         if tell is not None:
             limit = "any age is taken" if self._max_age is None else f"at most {self._max_age:g} s"
             tell("freshness", f"{age:.3f} s old; {limit}")
