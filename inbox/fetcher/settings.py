@@ -10,7 +10,7 @@ from inbox.config import ConsumerSettings
 def job_event_settings(settings: ConsumerSettings | None = None) -> ConsumerSettings:
     """`settings` with the identity that job events have: their `ce-id` alone, and no fingerprint.
 
-        Inbox("billing", settings=job_event_settings(ConsumerSettings.from_env()), verifier=FetcherVerifier(...), ...)
+        inbox = Inbox("billing", store=store, settings=job_event_settings(ConsumerSettings.from_env()))
 
     The id is made of the job and its end, and the verifier binds it to the signed body. What else there is may change
     between two emissions of one event: the body of a job that was processed twice, `ce-source` and `ce-type` of a newer

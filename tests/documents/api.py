@@ -4,14 +4,17 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import inbox
+import inbox.fetcher
 from inbox.config import EnvironmentSettings
 from tests.documents.docstrings import SECTIONS, WRITTEN, Docstring, parse
 
 _INTRODUCTION = """
-Everything that `from inbox import …` gives, and nothing else is public: what lies deeper may change with any version.
+Everything that `from inbox import …` gives, and `from inbox.fetcher import …`; nothing else is public: what lies deeper
+may change with any version.
 Settings have a [page of their own](settings.md), and so have [errors](errors.md).
 """
 
@@ -40,6 +43,9 @@ def page() -> str:
         lines += [f"## {title}", ""]
         for name in names:
             lines += _of_name(name)
+    lines += ["## Job events of Fetcher", "", "From `inbox.fetcher`; what they are for: [Fetcher](../fetcher.md).", ""]
+    for name in inbox.fetcher.__all__:
+        lines += _of_name(name, inbox.fetcher)
     lines += ["## Settings", ""]
     for name in SETTINGS:
         lines += [f"- [`{name}`](settings.md#{name.lower()})"]
@@ -65,8 +71,8 @@ def _from_env() -> Iterator[str]:
     yield from _of_function(method, "", is_method=True)
 
 
-def _of_name(name: str) -> Iterator[str]:
-    node = _source(getattr(inbox, name))
+def _of_name(name: str, module: ModuleType = inbox) -> Iterator[str]:
+    node = _source(getattr(module, name))
     yield from (f"### {name}", "")
     if isinstance(node, ast.ClassDef):
         yield from _of_class(node)

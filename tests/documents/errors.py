@@ -102,6 +102,27 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "no-handler": ("no handler for its type", "deploy it and replay, or name the type in `unknown_types`"),
     "refused": ("a refusal of your own code without a code of its own", "what its detail says"),
+    "invalid": (
+        "a job event of Fetcher that no key has signed as it stands; its [reasons](../fetcher.md#what-is-checked)",
+        "`inbox fetcher verify`; find out who sent it, or correct keys and replay",
+    ),
+    "inconsistent": (
+        "an authentic job event of Fetcher in headers of another one, or another tenant's",
+        "`inbox fetcher verify`; find out who sent it, or correct the verifier's settings and replay",
+    ),
+    "result-bad-path": ("the event names no path of a stored result", "ask the provider"),
+    "result-malformed": ("a stored result is authentic, and no result", "ask the provider"),
+    "result-no-key": ("a stored result is encrypted, and there is no storage key", "give the reader one; then replay"),
+    "result-not-authentic": (
+        "a stored result has another size or MAC than its event says",
+        "find out who changed it; correct keys and replay",
+    ),
+    "result-not-decryptable": ("no storage key opens a stored result", "correct keys and replay"),
+    "result-too-large": ("a stored result is larger than the reader's limit", "raise the limit; then replay"),
+    "stale": (
+        "an authentic job event of Fetcher, signed longer ago than `max_age`, or in the future",
+        "replay it: a replay is exempt; then raise `max_age`, or set clocks",
+    ),
     "unauthentic": ("the verifier says no", "find out who sent it; correct keys and replay"),
     "undecodable": ("it cannot be read, and nothing more is known", "what its detail says"),
     "unreadable-header": (
@@ -216,7 +237,7 @@ def named_in_code() -> set[str]:
     """Every code of a refusal and every reason of a failure that the package writes."""
     files = [
         _PACKAGE / "errors.py",
-        *(file for part in ("core", "runtime", "adapters") for file in (_PACKAGE / part).rglob("*.py")),
+        *(file for part in ("core", "runtime", "adapters", "fetcher") for file in (_PACKAGE / part).rglob("*.py")),
     ]
     return {code for file in files for node in ast.walk(ast.parse(file.read_text())) for code in _codes(node)}
 
