@@ -2,16 +2,14 @@
 
 import ast
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-from sqlalchemy.orm import Session
 
 import inbox
 from inbox.config import ConsumerSettings
+from inbox.core.crashpoints import crash_points
 from inbox.core.disposition import FailureKind
 from inbox.core.lifecycle import COMMANDS, TRANSITIONS, State
 from inbox.errors import Refused
@@ -43,27 +41,38 @@ def test_the_state_diagram_is_the_table() -> None:
     assert found.group(1) == diagram(), f"write this into docs/architecture.md:\n{diagram()}"
 
 
+def functions_of(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
 def test_every_file_that_a_document_names_exists() -> None:
     for document in documents():
         for name in re.findall(r"`((?:inbox|tests|schema|examples|docs|benchmarks)/[\w./*-]*)`", document.read_text()):
             assert list(ROOT.glob(name.rstrip("/"))), f"{document.name} names {name}"
 
 
+def test_every_test_that_the_readme_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", (ROOT / "README.md").read_text())
+    assert len(named) >= 9
+    for path, name in named:
+        assert name in functions_of(ROOT / path), f"README.md: {path} has no {name}"
+
+
 def test_the_readmes_programs_are_what_the_package_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "mysql://user:password@host/database")
     monkeypatch.setenv("AMQP_URL", "amqp://guest:guest@host/")
-    models = ModuleType("billing.models")
-    monkeypatch.setattr(models, "Entry", object, raising=False)
-    monkeypatch.setitem(sys.modules, "billing", ModuleType("billing"))
-    monkeypatch.setitem(sys.modules, "billing.models", models)
-    names: dict[str, Any] = {"Session": Session}
-    functions, methods, consumer = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(functions, names)  # noqa: S102 - a program of ours
-    assert [handler.event_type for handler in names["inbox"].registry] == ["studio.lerian.job.completed"]
+    names: dict[str, Any] = {}
+    program, methods, consumer, kill = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(program, names)  # noqa: S102 - a program of ours
+    assert [handler.event_type for handler in names["inbox"].registry] == ["order.paid"]
     exec(methods, names | {"inbox": inbox.Inbox("billing", store=MemoryStore())})  # noqa: S102 - as above
     compile(consumer, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    for program in (functions, methods):
-        for imported in re.findall(r"^from inbox import (.+)$", program, re.MULTILINE):
+    imports, _, _ = kill.partition("\n\n")
+    exec(imports, names)  # noqa: S102 - as above
+    assert names["CrashPoint"].parse("after:commit") in set(crash_points())
+    for block in (program, methods):
+        for imported in re.findall(r"^from inbox import (.+)$", block, re.MULTILINE):
             assert set(imported.split(", ")) <= set(inbox.__all__)
 
 
@@ -93,12 +102,7 @@ def test_every_failure_has_a_test_that_exists() -> None:
         found = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", shown_by)
         assert found is not None, f"{what}: no test is named"
         path, name = found.groups()
-        functions = [
-            node.name
-            for node in ast.walk(ast.parse((ROOT / path).read_text()))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        ]
-        assert name in functions, f"{what}: {path} has no {name}"
+        assert name in functions_of(ROOT / path), f"{what}: {path} has no {name}"
 
 
 def test_every_kind_of_failure_is_told() -> None:

@@ -85,7 +85,7 @@ def test_a_script_gives_the_commands_what_they_take(block: Block, monkeypatch: p
 def test_scripts_are_not_overlooked() -> None:
     found = [arguments for block in SCRIPTS for _, arguments in commands_of(block)]
     assert len(found) > 10
-    assert ["run", "billing.app:inbox", "--workers", "2"] in found
+    assert ["run", "shop.app:inbox", "--workers", "2"] in found
     assert ["prune", "billing.app:inbox", "--older-than", "90d", "--json"] in found
 
 
