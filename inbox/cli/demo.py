@@ -14,6 +14,7 @@ from rich.console import Console
 
 from inbox.cli.options import ATTENTION, OK, explaining, run
 from inbox.demo.director import DemoSettings, Result, demonstrate
+from inbox.demo.script import key_of_seed
 from inbox.demo.services import private_servers
 from inbox.demo.show import LineShow, LiveShow, print_result
 from inbox.errors import ConfigurationError
@@ -72,6 +73,13 @@ ServicesOption = Annotated[
     bool,
     typer.Option("--services", help="Start MySQL and RabbitMQ for it, as the tests do. Only in a checkout."),
 ]
+FetcherOption = Annotated[
+    bool,
+    typer.Option(
+        "--fetcher",
+        help="As a consumer of Fetcher works: each event is verified, and a share of them is forged.",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on a line, for programs; all else goes to standard error.")
 ]
@@ -87,6 +95,7 @@ def demo(
     database: DatabaseOption = None,
     broker: BrokerOption = None,
     services: ServicesOption = False,
+    fetcher: FetcherOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Kill workers with SIGKILL again and again, and count what is in the database at the end.
@@ -100,6 +109,9 @@ def demo(
     runs on MySQL or MariaDB and RabbitMQ, in tables, queues and an exchange that begin with demo_ and a number of this
     run, and that are removed at the end or at Ctrl-C.
 
+    With --fetcher the workers verify signatures, and some events are forgeries: without a key, with another body, or
+    under the id of a genuine event that comes later. Each must end in quarantine, and cost that event nothing.
+
     Example: inbox demo --events 10000 --kills 100 --workers 4
 
     Example for a script: inbox demo --json | tail -n 1 | jq .double
@@ -112,7 +124,7 @@ def demo(
     """
     with explaining(_COMMAND):
         chosen = secrets.randbelow(_SEEDS) if seed is None else seed
-        settings = DemoSettings(events, duplicates, chosen, workers, kills)
+        settings = DemoSettings(events, duplicates, chosen, workers, kills, fetcher)
         _check_places(database, broker, services=services)
     result = run(_COMMAND, lambda: _demonstrate(settings, database, broker, services=services))
     print_result(Console(stderr=as_json), result)
@@ -142,11 +154,18 @@ async def _demonstrate(settings: DemoSettings, database: str | None, broker: str
         async with AsyncExitStack() as stack:
             if services:
                 database, broker = await stack.enter_async_context(private_servers(show.say))
-            return await demonstrate(settings, _stage(database, broker), show)
+            if not settings.forged:
+                return await demonstrate(settings, _stage(database, broker), show)
+            return await demonstrate(settings, _stage(database, broker, key_of_seed(settings.seed)), show)
 
 
-def _stage(database: str | None, broker: str | None) -> Stage:
+def _stage(database: str | None, broker: str | None, key: bytes | None = None) -> Stage:
     """Where it runs. Each place has libraries of its own, which are imported here.
+
+    Args:
+        database: address, or None for a file.
+        broker: address; None where `database` is None.
+        key: that events are verified with; None trusts them.
 
     Raises:
         ConfigurationError: an address is none, or a library is missing.
@@ -154,14 +173,14 @@ def _stage(database: str | None, broker: str | None) -> Stage:
     if database is not None and broker is not None:
         from inbox.demo.servers import ServerStage  # noqa: PLC0415 - see above
 
-        return ServerStage(database, broker, f"demo_{secrets.token_hex(4)}")
+        return ServerStage(database, broker, f"demo_{secrets.token_hex(4)}", key)
     try:
         from inbox.demo.embedded import EmbeddedStage  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"without --database and --broker it needs {error.name}: pip install 'idempotent-inbox[cli,embedded]'"
         ) from None
-    return EmbeddedStage()
+    return EmbeddedStage(key)
 
 
 @contextmanager

@@ -55,6 +55,7 @@ class DemoSettings:
         seed: the same one gives the same events in the same order, and the same kills.
         workers: processes.
         kills: SIGKILLs.
+        forged: some of the events are forgeries, which a consumer for Fetcher must find out.
     """
 
     events: int = 3000
@@ -62,6 +63,7 @@ class DemoSettings:
     seed: int = 1
     workers: int = 2
     kills: int = 20
+    forged: bool = False
 
     def __post_init__(self) -> None:
         require(self.events >= 1 and self.workers >= 1 and self.kills >= 0, "events and workers from 1, kills from 0")
@@ -159,7 +161,9 @@ async def demonstrate(settings: DemoSettings, stage: Stage, show: Show) -> Resul
     crew = None
     try:
         prepare(stage)
-        script = make_script(settings.events, settings.duplicates, settings.seed, stage.exchange)
+        script = make_script(
+            settings.events, settings.duplicates, settings.seed, stage.exchange, forged=settings.forged
+        )
         await stage.open()
         show.say(stage.describe())
         crew = Crew(stage, settings.workers)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import create_engine
 
 from inbox.adapters.embedded import SQLite, SQLitePublisher, SQLiteQueue, SQLiteQueueSettings
+from inbox.demo.fetcher import make_fetcher_inbox
 from inbox.demo.ledger import Ledger, make_inbox
 from inbox.demo.stage import EXCHANGE, all_of, enlist
 from inbox.tables import TableNames
@@ -24,23 +25,27 @@ if TYPE_CHECKING:
     from inbox.demo.board import Board
     from inbox.demo.script import Sending
 
-__all__ = ["EmbeddedStage", "make"]
+__all__ = ["EmbeddedStage", "make", "make_verifying"]
 
 #: Seconds until what a killed worker had in hand comes again: short, for that is what the demo waits for.
 _QUEUE: Final = SQLiteQueueSettings(lease=0.6)
 
 
 class EmbeddedStage:
-    """`inbox.demo.stage.Stage` over files, which `close` removes with their folder."""
+    """`inbox.demo.stage.Stage` over files, which `close` removes with their folder.
 
-    def __init__(self) -> None:
+    Args:
+        key: that the events are signed with, where the workers are to verify them.
+    """
+
+    def __init__(self, key: bytes | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="inbox-demo-"))
         self._publisher: SQLitePublisher | None = None
         self.ledger = Ledger()
         self.tables = TableNames()
         self.exchange = EXCHANGE
-        self.factory = make
-        self.arguments: tuple[object, ...] = (str(self._folder),)
+        self.factory = make if key is None else make_verifying
+        self.arguments: tuple[object, ...] = (str(self._folder),) if key is None else (str(self._folder), key)
 
     def describe(self) -> str:
         """See `Stage.describe`."""
@@ -116,3 +121,10 @@ def make(folder: str, board: Board, place: int) -> Inbox:
     here = Path(folder)
     inbox = make_inbox(Ledger(), SQLite(_database_file(here)), SQLiteQueue(_queue_file(here), _QUEUE))
     return enlist(inbox, board, place)
+
+
+def make_verifying(folder: str, key: bytes, board: Board, place: int) -> Inbox:
+    """The same for a worker that verifies what it gets."""
+    here = Path(folder)
+    store, queue = SQLite(_database_file(here)), SQLiteQueue(_queue_file(here), _QUEUE)
+    return enlist(make_fetcher_inbox(Ledger(), store, queue, key=key, exchange=EXCHANGE), board, place)

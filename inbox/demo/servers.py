@@ -17,6 +17,7 @@ from inbox.adapters.rabbitmq.retry_queues import retry_queues
 from inbox.adapters.rabbitmq.settings import parse_address
 from inbox.adapters.rabbitmq.tls import make_context
 from inbox.config import DatabaseSettings
+from inbox.demo.fetcher import make_fetcher_inbox
 from inbox.demo.ledger import SETTINGS, Ledger, make_inbox
 from inbox.demo.stage import all_of, enlist
 from inbox.errors import InboxError
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from inbox.demo.board import Board
     from inbox.demo.script import Sending
 
-__all__ = ["ServerStage", "make", "table_names"]
+__all__ = ["ServerStage", "make", "make_verifying", "table_names"]
 
 _SESSION: Final = 60.0
 #: Publishes that wait for the broker at once.
@@ -48,12 +49,13 @@ class ServerStage:
         database_url: of a database in which tables may be made.
         broker_url: of a broker on which queues and an exchange may be declared.
         name: begins the names of all of them.
+        key: that the events are signed with, where the workers are to verify them.
 
     Raises:
         ConfigurationError: an address is none. The message never shows it.
     """
 
-    def __init__(self, database_url: str, broker_url: str, name: str) -> None:
+    def __init__(self, database_url: str, broker_url: str, name: str, key: bytes | None = None) -> None:
         self._name = name
         self._engine = make_engine(database_url, DatabaseSettings(), _SESSION)
         self._transport = _transport(broker_url, name)
@@ -64,8 +66,9 @@ class ServerStage:
         self.ledger = Ledger(f"{name}_")
         self.tables = table_names(name)
         self.exchange = name
-        self.factory = make
-        self.arguments: tuple[object, ...] = (database_url, broker_url, name)
+        where = (database_url, broker_url, name)
+        self.factory = make if key is None else make_verifying
+        self.arguments: tuple[object, ...] = where if key is None else (*where, key)
 
     def describe(self) -> str:
         """See `Stage.describe`."""
@@ -171,3 +174,11 @@ def make(database_url: str, broker_url: str, name: str, board: Board, place: int
     """A worker's Inbox. Called in the worker's process."""
     store = MySQL(database_url, tables=table_names(name))
     return enlist(make_inbox(Ledger(f"{name}_"), store, _transport(broker_url, name)), board, place)
+
+
+def make_verifying(  # noqa: PLR0917 - a process is given its arguments by position
+    database_url: str, broker_url: str, name: str, key: bytes, board: Board, place: int
+) -> Inbox:
+    """The same for a worker that verifies what it gets."""
+    store, transport = MySQL(database_url, tables=table_names(name)), _transport(broker_url, name)
+    return enlist(make_fetcher_inbox(Ledger(f"{name}_"), store, transport, key=key, exchange=name), board, place)
