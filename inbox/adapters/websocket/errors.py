@@ -11,6 +11,7 @@ TransportError
 │   │   ├── RequestTimeout        a request was not answered within 10 seconds
 │   │   └── UnreadOverflow        more deliveries than were asked for, and nobody read them
 │   ├── ConnectionOver          it was closed here
+│   ├── PeerNotTrusted          stop: its certificate is not to be trusted
 │   ├── HandshakeRefused        the peer answered the upgrade with an HTTP status
 │   ├── RequestRefused          the peer answered with an error frame
 │   │   └── ProofLost             a later generation has replaced the proof
@@ -128,6 +129,15 @@ class ConnectionOver(OrbitError):
 
     def __init__(self) -> None:
         super().__init__("the connection to the subscription is closed")
+
+
+class PeerNotTrusted(OrbitError):
+    """The platform's certificate is not to be trusted. Nothing was sent to it."""
+
+    kind = StopKind.OTHER
+
+    def __init__(self) -> None:
+        super().__init__("the platform's certificate is not trusted: set tls_ca where it has an authority of its own")
 
 
 #: What an HTTP status before the upgrade means. What is not here, and no reason to try again, is OTHER.
