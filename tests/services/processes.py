@@ -15,6 +15,8 @@ from typing import Final
 from tests.services.service import ServiceError
 
 STOP_PATIENCE: Final = 30.0
+#: Octets that the data of one run's servers may come to.
+ROOM: Final = 6 * 2**30
 NOBODY: Final = 65534  # as root, servers run as the user that owns nothing
 
 
@@ -25,8 +27,7 @@ class Processes:
     """
 
     def __init__(self) -> None:
-        # Short and readable by nobody: a Unix socket's path may be 107 bytes long.
-        self.home = Path(tempfile.mkdtemp(prefix="inbox-tests-", dir="/tmp" if is_root() else None))  # noqa: S108
+        self.home = Path(tempfile.mkdtemp(prefix="inbox-tests-", dir=_where()))
         self.home.chmod(0o755)
         self._lock = threading.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -86,6 +87,17 @@ class Processes:
 
 def is_root() -> bool:
     return os.geteuid() == 0
+
+
+def _where() -> str | None:
+    """In memory where there is room: a SIGKILL takes nothing from there, and most of a test is its CREATE TABLEs.
+
+    Short in any case, and for root where another user can get at it: a Unix socket's path may be 107 bytes long.
+    """
+    in_memory = Path("/dev/shm")  # noqa: S108 - a name that nobody can guess is made in it
+    if in_memory.is_dir() and os.access(in_memory, os.W_OK) and shutil.disk_usage(in_memory).free >= ROOM:
+        return str(in_memory)
+    return "/tmp" if is_root() else None  # noqa: S108 - as above
 
 
 def give_away(path: Path) -> None:
