@@ -210,9 +210,11 @@ class FetcherVerifier:
     def _match(self, delivery: Delivery, envelope: Envelope, claims: Claims) -> Match | None:
         tenant = envelope.tenant or ""
         lines = claims.job_lines
+        tried: list[Origin] = []
         for route in self._candidates(delivery, claims):
-            if not _can_be_signed(route):
+            if route in tried or not _can_be_signed(route):
                 continue
+            tried.append(route)
             for line in lines:
                 head = signed_head(envelope.timestamp, tenant, line, route.exchange, route.routing_key)
                 key = self._key_of(head + delivery.body, envelope.signature)
