@@ -18,6 +18,7 @@ from inbox import AlreadyProcessed, Event, Inbox, MySQL, NotDone, Refused, deliv
 
 QUEUE = env("WAREHOUSE_QUEUE", "warehouse")
 DEAD = f"{QUEUE}.dead"
+PAUSE = 1.0  # seconds
 
 log = logging.getLogger("warehouse")
 
@@ -57,7 +58,7 @@ async def settle(inbox: Inbox, message: AbstractIncomingMessage) -> None:
         # Contention, or no database: TryAgain, NotApplied, CommitUnresolved. Nothing is wrong with the event, so it
         # comes again, but not at once. If an unresolved commit did take place, it comes as AlreadyProcessed.
         log.warning("not done: %s", error)
-        await asyncio.sleep(1)
+        await asyncio.sleep(PAUSE)
         await message.nack(requeue=True)
     except Exception:
         # A defect, undone as well. Handed back it would go round for ever: to the dead letters, and moved back from

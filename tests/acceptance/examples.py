@@ -29,7 +29,8 @@ async def program(*words: str, env: Mapping[str, str]) -> AsyncIterator[Command]
         "-m",
         *words,
         cwd=EXAMPLES,
-        env=clean_environment() | {"PYTHONPATH": str(ROOT)} | dict(env),
+        # What other people's libraries warn of is not ours to mend.
+        env=clean_environment() | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"} | dict(env),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

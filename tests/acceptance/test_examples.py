@@ -4,13 +4,20 @@ import asyncio
 import json
 import logging
 import signal
-import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
+from aio_pika.abc import AbstractIncomingMessage
 
+from examples.warehouse import consumer
+from inbox import AlreadyProcessed, CommitUnresolved, IdentityConflict, Inbox, NotApplied, TryAgain, UnitMisused
+from inbox.errors import Torn
 from inbox.testing.faults import AmqpFraming, Catch, FaultProxy, is_amqp_ack
-from tests.acceptance.command import Ended, run, running
+from tests.acceptance.command import Command, Ended, run, running
 from tests.acceptance.examples import EXAMPLES, Place, ended, program, wait_until
 from tests.acceptance.tables import create_tables
 from tests.crash.world import at_port
@@ -30,7 +37,7 @@ def proxy_to(place: Place) -> FaultProxy:
 
 def is_well(done: Ended) -> bool:
     assert done.code == 0, done.err
-    return not [word for word in ("Traceback", "Error", "ERROR", "Warning:") if word in done.err]
+    return not [word for word in ("Traceback", "Error", "ERROR") if word in done.err]
 
 
 # ------------------------------------------------------------------ a mixin, your own models, Alembic
@@ -119,13 +126,72 @@ def reserved(place: Place) -> list[str]:
     return [row[0] for row in place.execute("SELECT order_id FROM reservation ORDER BY id")]
 
 
+class Message:
+    """What was told to the broker of it."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    async def ack(self) -> None:
+        self.told.append("ack")
+
+    async def reject(self, *, requeue: bool) -> None:
+        self.told.append(f"reject, requeue={requeue}")
+
+    async def nack(self, *, requeue: bool) -> None:
+        self.told.append(f"nack, requeue={requeue}")
+
+
+class Applies:
+    """Stands for an `Inbox` whose transaction ends in `error`."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    async def verify(self, delivery: object) -> object:
+        return SimpleNamespace(id="order-1")
+
+    @asynccontextmanager
+    async def transaction(self, event: object) -> AsyncIterator[None]:
+        if self._error is not None:
+            raise self._error
+        yield
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, "ack"),
+        (AlreadyProcessed(), "ack"),
+        (TryAgain(), "nack, requeue=True"),
+        (NotApplied(), "nack, requeue=True"),
+        (CommitUnresolved(), "nack, requeue=True"),
+        (IdentityConflict("its content differs"), "reject, requeue=False"),
+        (consumer.OutOfStock("chair"), "reject, requeue=False"),
+        (Torn("a procedure has committed"), "reject, requeue=False"),
+        (UnitMisused("rollback"), "reject, requeue=False"),
+    ],
+    ids=repr,
+)
+async def test_the_broker_is_told_what_the_table_says(
+    error: Exception | None, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def at_once(*_: object) -> None: ...
+
+    for name, stand_in in {"delivery_from": lambda *_, **__: None, "reserve": at_once}.items():
+        monkeypatch.setattr(consumer, name, stand_in)
+    monkeypatch.setattr(consumer, "PAUSE", 0)
+    message = Message()
+    await consumer.settle(cast("Inbox", Applies(error)), cast("AbstractIncomingMessage", message))
+    assert message.told == [told]
+
+
 # ------------------------------------------------------------------ a kill test of your own
 async def test_a_readers_own_test_kills_their_handler(place: Place) -> None:
     env = {
         "LEDGER_DATABASE_URL": place.pair.database_url,
         "LEDGER_AMQP_URL": place.pair.amqp_url,
         "LEDGER_TEST_QUEUE": place.queue,
-        "PYTHONWARNINGS": "default",
     }
     done = await ended("pytest", "kill_test", "-p", "no:cacheprovider", env=env)
     assert done.code == 0, done.out
@@ -136,24 +202,19 @@ async def test_a_readers_own_test_kills_their_handler(place: Place) -> None:
 # ------------------------------------------------------------------ beside HTTP routes
 async def test_a_web_service_runs_the_inbox_beside_its_routes_and_ends_with_it(place: Place) -> None:
     place.run_files(EXAMPLES / "api/tables.sql")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     env = {
         "API_DATABASE_URL": place.pair.database_url,
         "API_AMQP_URL": place.pair.amqp_url,
         "API_QUEUE": place.queue,
         "INBOX_RABBITMQ_PATIENCE": "0.5",
     }
-    words = ("uvicorn", "api.app:app", "--port", str(port))
-    refused = await ended(*words, env=env)
-    assert (refused.code, "None of the tables" in refused.err) == (3, True), "it does not serve without its inbox"
-
+    words = ("uvicorn", "api.app:app", "--port", "0")
     await create_tables(place.pair)
-    async with proxy_to(place) as proxy, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+    nowhere = {"API_DATABASE_URL": at_port(place.pair.database_url, 1)}
+    refusing = asyncio.ensure_future(ended(*words, env=env | nowhere))
+    async with proxy_to(place) as proxy:
         proxied = {"API_AMQP_URL": at_port(place.pair.amqp_url, proxy.port)}
-        async with program(*words, env=env) as service:
-            await service.wait_for("Uvicorn running")
+        async with program(*words, env=env) as service, await client_of(service) as client:
             assert (await client.get("/health")).json() == {"inbox": "running"}
             assert (await client.get("/balances/mine")).status_code == 404
             await place.publish("payment-1", "payment.made", '{"account": "mine", "cents": 250}', copies=3)
@@ -165,15 +226,24 @@ async def test_a_web_service_runs_the_inbox_beside_its_routes_and_ends_with_it(p
         assert "Traceback" not in stopped.err
         assert await place.ready() == 0
 
-        async with program(*words, env=env | proxied) as service:
-            await service.wait_for("Uvicorn running")
+        async with program(*words, env=env | proxied) as service, await client_of(service) as client:
             assert (await client.get("/health")).status_code == 200
             proxy.refuse()
             proxy.cut()
             alone = await service.wait_ended()
+    refused = await refusing
+    assert (refused.code, "cannot connect to the database at 127.0.0.1:1" in refused.err) == (3, True), (
+        "no routes without the inbox"
+    )
     assert alone.code != 0
     assert "TransportError" in alone.err
     assert "Finished server process" in alone.err
+
+
+async def client_of(service: Command) -> httpx.AsyncClient:
+    """A client of the address that it serves at, once it does."""
+    await service.wait_for("Uvicorn running on ")
+    return httpx.AsyncClient(base_url=service.err.partition("Uvicorn running on ")[2].split()[0])
 
 
 async def test_its_health_is_that_of_the_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
