@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from inbox.cli.demo import demo
 from inbox.cli.fetcher import app as fetcher_app
+from inbox.cli.orbit import app as orbit_app
 from inbox.cli.prune import prune
 from inbox.cli.publish import publish
 from inbox.cli.quarantine import app as quarantine_app
@@ -18,7 +19,7 @@ from inbox.cli.schema import app as schema_app
 from inbox.cli.status import status
 
 #: The order in which the help lists the commands: that in which somebody who begins meets them.
-_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish", "fetcher")
+_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish", "fetcher", "orbit")
 
 
 class _InOrder(TyperGroup):
@@ -43,6 +44,7 @@ app.command()(publish)
 app.add_typer(schema_app, name="schema")
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(fetcher_app, name="fetcher")
+app.add_typer(orbit_app, name="orbit")
 
 
 @app.callback(invoke_without_command=True)
