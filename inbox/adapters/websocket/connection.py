@@ -14,6 +14,7 @@ import logging
 import secrets
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -229,7 +230,9 @@ class EventConnection:
     async def _read(self) -> None:
         try:
             while True:
-                self._hand_on(self._conversation.receive(await self._socket.recv()))
+                if not self._hand_on(self._conversation.receive(await self._socket.recv())):
+                    # Several may lie in one packet: who waits for the first takes it before the next counts as unread.
+                    await asyncio.sleep(0)
         except ConnectionClosed as closed:
             self._end(_why_closed(closed))
             return
@@ -238,17 +241,28 @@ class EventConnection:
         finally:
             self._end(ConnectionLost())  # unless there is a better reason
             self._writer.cancel()
-        code = CloseCode.PROTOCOL_ERROR if isinstance(self.error, OrbitProtocolError) else CloseCode.NORMAL_CLOSURE
-        await self._socket.close(code)
+        await self._say_good_bye()
 
-    def _hand_on(self, answer: Answer | None) -> None:
+    async def _say_good_bye(self) -> None:
+        """Close, and read what is still on its way: the peer's own good-bye comes behind it."""
+        code = CloseCode.PROTOCOL_ERROR if isinstance(self.error, OrbitProtocolError) else CloseCode.NORMAL_CLOSURE
+        closing = asyncio.create_task(self._socket.close(code), name="orbit good-bye")
+        with suppress(ConnectionClosed):
+            while True:
+                await self._socket.recv()
+                await asyncio.sleep(0)
+        await closing
+
+    def _hand_on(self, answer: Answer | None) -> bool:
+        """Tell who waits; False where it was a delivery."""
         if answer is None:
             self._changed.set()
-            return
+            return False
         answered = self._waiting.pop(answer.message_id)
         if not answered.done():
             answered.set_result(answer.content)
         self._arm()
+        return True
 
     async def _write(self) -> None:
         """The only place where a frame is text on its way out."""
