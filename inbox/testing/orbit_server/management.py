@@ -289,9 +289,6 @@ class Management:
         return self._provider.subscription(self._credential(request), request.match_info["id"])
 
     def _subscription(self, row: SubscriptionRow) -> dict[str, object]:
-        counts = dict.fromkeys(State, 0)
-        for each in self._provider.events(row.id):
-            counts[each.standing.state] += 1
         return {
             "id": row.id,
             "credential": row.credential,
@@ -302,7 +299,7 @@ class Management:
             "window": row.size,
             "next_sequence": str(row.next_sequence),
             "connections": self._room.of(row.id),
-            "events": {state.value: count for state, count in counts.items()},
+            "events": {state.value: count for state, count in self._provider.counts(row.id).items()},
         }
 
 

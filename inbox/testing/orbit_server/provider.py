@@ -372,6 +372,10 @@ class Provider:
         """Those of a subscription, oldest first."""
         return self._store.deliveries(subscription_id, state)
 
+    def counts(self, subscription_id: str) -> dict[State, int]:
+        """How many of a subscription's events are in each state."""
+        return self._store.counts(subscription_id)
+
     def event(self, subscription_id: str, event_id: str) -> DeliveryRow:
         """One of them.
 

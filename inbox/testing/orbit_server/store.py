@@ -297,6 +297,11 @@ class Store:
             return self._deliveries("subscription = ? ORDER BY number", subscription)
         return self._deliveries("subscription = ? AND state = ? ORDER BY number", subscription, state)
 
+    def counts(self, subscription: str) -> dict[State, int]:
+        """How many of a subscription are in each state."""
+        rows = self._rows("SELECT state, COUNT(*) FROM delivery WHERE subscription = ? GROUP BY state", subscription)
+        return dict.fromkeys(State, 0) | {State(state): count for state, count in rows}
+
     def held(self, holder: str, now: float) -> tuple[int, float | None]:
         """How many leases of a session run, and when the first of them ends."""
         sql = "SELECT COUNT(*), MIN(lease_ends) FROM delivery WHERE holder = ? AND state = 'leased' AND lease_ends > ?"
