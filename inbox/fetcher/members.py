@@ -60,6 +60,8 @@ class Members:
         """
         camel, snake = both_names(name)
         found = self._members.get(camel, ABSENT)
+        if camel == snake:
+            return found
         other = self._members.get(snake, ABSENT)
         if found is ABSENT or other is ABSENT:
             return other if found is ABSENT else found

@@ -112,6 +112,11 @@ async def test_what_other_client_libraries_hand_over_is_judged_alike() -> None:
         assert await outcome(verifier_of("v-completed"), replace(given, headers=headers)) == ("accepted", "")
 
 
+@pytest.mark.parametrize("timestamp", [-1, 1 << 63, "9223372036854775808", "9999999999999999999", "-1", b"-0"])
+async def test_a_time_that_63_bits_do_not_hold_is_none(timestamp: object) -> None:
+    assert await outcome(verifier(), with_headers(make(), t=timestamp)) == ("invalid", "bad-timestamp")
+
+
 # ---------------------------------------------------------------- keys
 async def test_while_keys_rotate_both_are_taken() -> None:
     old, new = bytes(32), bytes([1]) * 32
