@@ -314,8 +314,9 @@ class _Connect(websocket_connect):
         return exc
 
 
-#: Takes what the library logs, which are headers and frames, and lets nothing out.
-_SILENT: Final = logging.getLogger("inbox.orbit.wire")
+#: Takes what the library logs, which are headers and frames, and lets nothing out. Not one of `logging.getLogger`:
+#: `logging.config` enables those again.
+_SILENT: Final = logging.Logger("inbox.orbit.wire", logging.CRITICAL)  # noqa: LOG001 - see above
 _SILENT.disabled = True
 
 
