@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -110,12 +111,13 @@ class Platform:
         self.events: dict[str, str] = {DELIVERY: frame_of().event.id}
         self.changed = asyncio.Event()
         self.port = 0
+        self.scheme = "ws"
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[object]] = set()
 
     @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}/v1/events"
+        return f"{self.scheme}://127.0.0.1:{self.port}/v1/events"
 
     def registration(self, capacity: int = 4) -> EventRegistration:
         return EventRegistration(self.url, Credential(TOKEN), SUBSCRIPTION, capacity)
@@ -185,8 +187,11 @@ class Platform:
         return response
 
     @asynccontextmanager
-    async def running(self, subprotocol: str | None = SUBPROTOCOL) -> AsyncIterator["Platform"]:
+    async def running(
+        self, subprotocol: str | None = SUBPROTOCOL, tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator["Platform"]:
         server: Server
+        self.scheme = "ws" if tls is None else "wss"
         async with serve(
             self._serve,
             "127.0.0.1",
@@ -194,6 +199,7 @@ class Platform:
             process_request=self._refuse,
             subprotocols=None if subprotocol is None else [Subprotocol(subprotocol)],
             select_subprotocol=None if subprotocol == SUBPROTOCOL else lambda *_: None,
+            ssl=tls,
             max_size=LONGEST_FRAME,
             compression=None,
             close_timeout=0.5,

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import ssl
 import traceback
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from websockets.frames import CloseCode
@@ -20,13 +23,15 @@ from inbox.adapters.websocket.errors import (
     HandshakeTimeout,
     OrbitError,
     OrbitProtocolError,
+    PeerNotTrusted,
     ProofLost,
     RequestRefused,
     RequestTimeout,
     StopKind,
     UnreadOverflow,
 )
-from inbox.adapters.websocket.settings import Credential, EventRegistration
+from inbox.adapters.websocket.settings import Credential, EventRegistration, tls_context
+from tests.services.certificates import make_certificates
 from tests.unit import orbit_frames as frames
 from tests.unit.orbit_frames import SECRET, SNAPSHOT, SUBSCRIPTION, frame_of
 from tests.unit.orbit_platform import QUICK, TOKEN, Platform, Session, delivers, never, silent
@@ -372,6 +377,29 @@ async def test_a_peer_that_is_not_there_and_one_that_hangs_up() -> None:
         assert hides(caught.value)
         server.close()
         await server.wait_closed()
+
+
+async def test_tls_is_spoken_to_whom_it_trusts_and_to_nobody_else(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.server, certificates.server_key)
+    platform = Platform()
+    async with platform.running(tls=context):
+        registration = platform.registration()
+        assert registration.is_tls
+        for tls in (None, tls_context(None)):
+            with pytest.raises(PeerNotTrusted) as caught:
+                await EventConnection.dial(replace(registration, tls=tls))
+            assert caught.value.kind is StopKind.OTHER
+            assert hides(caught.value)
+        assert platform.headers == [], "the credential was not sent"
+        trusting = replace(registration, tls=tls_context(str(certificates.authority)))
+        async with await EventConnection.dial(trusting) as connection:
+            assert await connection.ping(new_message_id())
+        elsewhere = replace(trusting, url=trusting.url.replace("wss://", "ws://"))
+        with pytest.raises(OrbitError) as plain:
+            await EventConnection.dial(elsewhere, limits=QUICK)
+        assert hides(plain.value)
 
 
 async def test_a_peer_that_does_not_choose_the_protocol_is_refused() -> None:

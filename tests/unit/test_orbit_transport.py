@@ -370,6 +370,51 @@ async def test_what_is_left_in_hand_at_the_close_stays_with_the_platform() -> No
         assert platform.acks == []
 
 
+async def test_a_lease_that_is_shorter_than_a_unit_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    for lease in (5, 30):
+        platform = Platform()
+        platform.greet = lambda session, lease=lease: session.welcome(lease_seconds=lease)  # type: ignore[misc]
+        caplog.clear()
+        async with platform.running():
+            transport = OrbitTransport(platform.url, SUBSCRIPTION, Credential(TOKEN), FAST, limits=QUICK)
+            await transport.open(prefetch=1)
+            await transport.close()
+        assert ("a lease lasts 5 s" in caplog.text) is (lease == 5)
+
+
+async def test_what_cannot_be_confirmed_any_more_while_it_stops_is_an_error() -> None:
+    rig = Rig()
+    rig.platform.begin = delivers(1)
+
+    async def refuse(session: Session, ack: AckFrame) -> None:
+        rig.inbox.stop()
+        await session.error(ack.message_id, ErrorCode.UNAUTHENTICATED)
+
+    rig.platform.on_ack = refuse
+    async with rig.serving():
+        rig.handle(apply, "task.succeeded")
+        with pytest.raises(SubscriptionStopped) as caught:
+            await rig.inbox.run()
+    assert caught.value.kind is StopKind.AUTHENTICATION
+
+
+async def test_a_close_that_is_cancelled_leaves_no_connection() -> None:
+    platform, hand = Platform(), Hand()
+    platform.begin, platform.on_ack = delivers(1), never
+    async with platform.running():
+        transport = OrbitTransport(platform.url, SUBSCRIPTION, Credential(TOKEN), FAST, limits=QUICK)
+        await transport.open(prefetch=4)
+        running = asyncio.create_task(transport.run(hand))
+        (first,) = await hand.wait(1)
+        await transport.acknowledge(first)
+        closing = asyncio.create_task(transport.close())
+        await platform.wait_for_acks(1)
+        closing.cancel()
+        await asyncio.wait({closing, running})
+        assert closing.cancelled()
+        await until(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith("orbit")])
+
+
 async def test_no_more_is_in_hand_than_the_prefetch_and_the_capacity() -> None:
     for prefetch, capacity in ((2, 4), (40, 4)):
         platform = Platform()

@@ -191,8 +191,12 @@ class EventConnection:
     async def close(self) -> None:
         """Close it, and return when nothing more is read. Cancels nothing at the platform. May be called twice."""
         self._end(None)
-        await self._socket.close()
-        await asyncio.wait({self._reader, self._writer})
+        try:
+            await self._socket.close()
+            await asyncio.wait({self._reader, self._writer})
+        except asyncio.CancelledError:
+            self._socket.transport.abort()  # or it would stay for as long as the peer likes
+            raise
 
     async def __aenter__(self) -> Self:
         return self

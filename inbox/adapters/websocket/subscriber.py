@@ -68,6 +68,7 @@ class Subscriber:
         self._finishing = asyncio.Event()  # nothing more will be committed
         self._ended = asyncio.Event()
         self._failure: SubscriptionStopped | None = None
+        self._is_failure_told = False
         self._is_paused = False
         self._stopped_at: float | None = None
         self.notifications = Notifications()
@@ -91,6 +92,11 @@ class Subscriber:
     def is_connected(self) -> bool:
         """Whether there is a connection that is not known to be lost."""
         return self._connection is not None and self._connection.error is None
+
+    @property
+    def lease_seconds(self) -> int | None:
+        """How long a lease lasts, as the platform says; None while there is no connection."""
+        return None if self._connection is None else self._connection.welcome.lease_seconds
 
     @property
     def has_failed(self) -> bool:
@@ -131,6 +137,7 @@ class Subscriber:
             stopping.cancel()
             ended.cancel()
         if self._failure is not None:
+            self._is_failure_told = True
             raise self._failure
         if self._keeper is not None and self._keeper.done():
             self._keeper.result()  # a defect of ours must not look like a stop
@@ -150,6 +157,7 @@ class Subscriber:
 
         Raises:
             ShutdownTimeout: the time is over.
+            SubscriptionStopped: it could not go on, and that was not told yet; `kind` says why.
         """
         self.stop()
         keeper, self._keeper = self._keeper, None
@@ -162,8 +170,16 @@ class Subscriber:
                 await asyncio.wait({keeper})
             await self._hang_up()
             self.notifications.close()
-        is_late = self._time_left() <= 0
-        if keeper is not None and is_late and self._failure is None and self.unconfirmed:
+        if keeper is not None:
+            self._tell_what_is_left(keeper, handlers)
+
+    def _tell_what_is_left(self, keeper: asyncio.Task[None], handlers: tuple[str, ...]) -> None:
+        if not keeper.cancelled():
+            keeper.result()  # a defect of ours must not look like an end
+        if self._failure is not None:
+            if not self._is_failure_told and self.unconfirmed:
+                raise self._failure
+        elif self.unconfirmed and self._time_left() <= 0:
             raise ShutdownTimeout(self.unconfirmed, self.running, handlers)
 
     async def _finish(self, keeper: asyncio.Task[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from inbox.adapters.websocket.observer import Notifications, OrbitStats
 from inbox.adapters.websocket.settings import Credential, EventRegistration, OrbitSettings, tls_context
 from inbox.adapters.websocket.subscriber import Subscriber
 from inbox.config import require
+from inbox.core.facts import fact
 from inbox.core.lease import LeaseTerms
 from inbox.errors import TransportError
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from inbox.adapters.websocket.codec import DeliveryFrame
     from inbox.core.delivery import Delivery
     from inbox.ports import Sink
+
+
+log = logging.getLogger("inbox.orbit")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +138,12 @@ class OrbitTransport:
         )
         self._subscriber = Subscriber(registration, self.settings, self._limits)
         await self._subscriber.open()
+        lease = self._subscriber.lease_seconds
+        if lease is not None and self.settings.unit_deadline >= lease:
+            told = fact("lease-short", lease=lease, unit_deadline=self.settings.unit_deadline)
+            log.warning(
+                "a lease lasts %d s, and a unit may take as long: events come again meanwhile", lease, extra=told
+            )
 
     async def run(self, sink: Sink) -> None:
         """Consume into `sink` until `stop`, over as many connections as it takes.
@@ -163,6 +174,7 @@ class OrbitTransport:
 
         Raises:
             ShutdownTimeout: the time for stopping is over; `unconfirmed` and `running` say what was left.
+            SubscriptionStopped: it could not go on while it stopped, and something is not confirmed.
         """
         self._is_closed = True
         if self._subscriber is not None:
