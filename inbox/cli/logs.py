@@ -11,7 +11,9 @@ import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from inbox.core.facts import ATTRIBUTE, fact
 
@@ -45,7 +47,26 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def configure_logging(level: LogLevel, form: LogFormat) -> None:
+LogLevelOption = Annotated[
+    LogLevel,
+    typer.Option(
+        "--log-level", envvar="INBOX_LOG_LEVEL", show_envvar=True, case_sensitive=False, help="Leave out what is below."
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat,
+    typer.Option(
+        "--log-format",
+        envvar="INBOX_LOG_FORMAT",
+        show_envvar=True,
+        case_sensitive=False,
+        help="text for people; json for programs: an object a line with time, level, logger, pid, message, what and "
+        "the fields of that.",
+    ),
+]
+
+
+def configure_logging(level: LogLevel, form: LogFormat, *, leave_out: str | None = None) -> None:
     """Log to standard error. An application that has configured logging itself, or does so later, has its way.
 
     With JSON, warnings of Python and errors that nothing catches are lines of the log too: standard error then holds
@@ -54,8 +75,11 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     Args:
         level: the least that loggers below `inbox` write; others write warnings and errors.
         form: of the lines.
+        leave_out: `what` of lines that are not wanted.
     """
     handler = logging.StreamHandler(sys.stderr)
+    if leave_out is not None:
+        handler.addFilter(lambda record: getattr(record, ATTRIBUTE, {}).get("what") != leave_out)
     handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else logging.Formatter(LOG_FORMAT))
     logging.basicConfig(handlers=[handler])
     logging.getLogger("inbox").setLevel(level.upper())

@@ -86,10 +86,19 @@ TableOption = Annotated[
     ),
 ]
 NoViewOption = Annotated[bool, typer.Option("--no-view", help="Do without the view for people.")]
-TlsOption = Annotated[bool, typer.Option("--tls", help="Require an encrypted connection.")]
+TlsOption = Annotated[
+    bool,
+    typer.Option("--tls", envvar="INBOX_DATABASE_TLS", show_envvar=True, help="Require an encrypted connection."),
+]
 TlsCaOption = Annotated[
     Path | None,
-    typer.Option("--tls-ca", metavar="FILE", help="Trust this certificate authority, not the system's. Implies --tls."),
+    typer.Option(
+        "--tls-ca",
+        envvar="INBOX_DATABASE_TLS_CA",
+        show_envvar=True,
+        metavar="FILE",
+        help="Trust this certificate authority, not the system's. Implies --tls.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]

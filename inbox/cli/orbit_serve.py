@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inbox.cli.logs import LogFormat, LogLevel, configure_logging
+from inbox.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logging
 from inbox.cli.options import OK, explaining, interruptible, run
-from inbox.cli.run import LogFormatOption, LogLevelOption
 from inbox.errors import ConfigurationError
 
 if TYPE_CHECKING:

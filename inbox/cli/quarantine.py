@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import sys
 from dataclasses import asdict, replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inbox.cli.logs import LOG_FORMAT
+from inbox.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logging
 from inbox.cli.option_groups import grouped
 from inbox.cli.options import (
     ATTENTION,
@@ -55,7 +54,6 @@ from inbox.cli.quarantine_report import (
     whole_as_dict,
 )
 from inbox.cli.quarantine_transfer import export_to, import_from
-from inbox.core.facts import ATTRIBUTE
 from inbox.core.quarantine import QuarantineCursor, QuarantineState, ReplayReport, Selection
 from inbox.errors import ConfigurationError, StopTimeout
 
@@ -217,6 +215,8 @@ def replay_command(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
     show_progress: ProgressOption = None,
+    log_level: LogLevelOption = LogLevel.WARNING,
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Send open entries through your handlers again, verification included, the oldest first.
 
@@ -238,7 +238,8 @@ def replay_command(
     if dry_run:
         _print_counts(_counted(place, filters), "would be replayed", as_json=as_json)
         return
-    _log_to_standard_error()
+    # What a worker would say, less the line for each refused event: the report counts them, the entries tell why.
+    configure_logging(log_level, log_format, leave_out="quarantined")
     report = run(_COMMAND, lambda: _replayed(inbox, filters, limit, show_progress=show_progress))
     if as_json:
         print_json({**asdict(report), "complete": report.is_complete})
@@ -274,13 +275,6 @@ async def _replayed(inbox: Inbox, filters: Filters, limit: int | None, *, show_p
             os._exit(ATTENTION)
         finally:
             interrupted.cancel()
-
-
-def _log_to_standard_error() -> None:
-    """What a worker would say, less the line for each refused event: the report counts them, the entries tell why."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(lambda record: getattr(record, ATTRIBUTE, {}).get("what") != "quarantined")
-    logging.basicConfig(handlers=[handler], format=LOG_FORMAT)
 
 
 @app.command("discard")

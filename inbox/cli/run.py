@@ -16,7 +16,7 @@ from rich.text import Text
 
 from inbox.app import Inbox
 from inbox.cli.load import folders_of, load_inbox
-from inbox.cli.logs import LogFormat, LogLevel, configure_logging, log_uncaught
+from inbox.cli.logs import LogFormat, LogFormatOption, LogLevel, LogLevelOption, configure_logging, log_uncaught
 from inbox.cli.reload import Reloader, require_watchfiles
 from inbox.core.facts import fact
 from inbox.errors import StartupError
@@ -28,23 +28,6 @@ log = logging.getLogger("inbox")
 #: Seconds that whoever stops a worker gives it beyond its own patience.
 _GRACE: Final = 10
 
-LogLevelOption = Annotated[
-    LogLevel,
-    typer.Option(
-        "--log-level", envvar="INBOX_LOG_LEVEL", show_envvar=True, case_sensitive=False, help="Leave out what is below."
-    ),
-]
-LogFormatOption = Annotated[
-    LogFormat,
-    typer.Option(
-        "--log-format",
-        envvar="INBOX_LOG_FORMAT",
-        show_envvar=True,
-        case_sensitive=False,
-        help="text for people; json for programs: an object a line with time, level, logger, pid, message, what and "
-        "the fields of that.",
-    ),
-]
 ReloadOption = Annotated[
     bool,
     typer.Option("--reload", help="For development: start again when a Python file of the target's package changes."),

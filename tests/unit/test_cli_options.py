@@ -26,6 +26,7 @@ from inbox.cli.options import (
     progress,
     run,
 )
+from inbox.config import DatabaseSettings
 from inbox.errors import ConfigurationError, SchemaError
 from inbox.testing.memory import MemoryStore
 from tests.unit.test_cli_schema import Ended
@@ -99,12 +100,16 @@ def test_options_say_where_and_whose(choose: Chosen) -> None:
     assert "hunter2" not in repr(choose.place)
 
 
-def test_the_environment_says_where_and_whose(choose: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_where_whose_and_how(choose: Chosen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INBOX_DATABASE_URL", URL)
     monkeypatch.setenv("INBOX_CONSUMER", "mail")
+    monkeypatch.setenv("INBOX_DATABASE_TLS", "true")
     assert choose().exit_code == 0
     assert choose.place is not None
     assert choose.place.consumer == "mail"
+    assert choose.place.database is not None
+    assert choose.place.database.settings == DatabaseSettings(tls=True)
+    assert choose(f"{__name__}:inbox").exit_code == 0, "and gives way to a target"
 
 
 @pytest.mark.parametrize(
