@@ -8,13 +8,14 @@ from types import ModuleType
 from typing import Any
 
 import inbox
+import inbox.adapters.websocket
 import inbox.fetcher
 from inbox.config import EnvironmentSettings
 from tests.documents.docstrings import SECTIONS, WRITTEN, Docstring, parse
 
 _INTRODUCTION = """
-Everything that `from inbox import …` gives, and `from inbox.fetcher import …`; nothing else is public: what lies deeper
-may change with any version.
+Everything that `from inbox import …` gives, `from inbox.fetcher import …` and `from inbox.adapters.websocket import …`;
+nothing else is public: what lies deeper may change with any version.
 Settings have a [page of their own](settings.md), and so have [errors](errors.md).
 """
 
@@ -46,8 +47,12 @@ def page() -> str:
     lines += ["## Job events of Fetcher", "", "From `inbox.fetcher`; what they are for: [Fetcher](../fetcher.md).", ""]
     for name in inbox.fetcher.__all__:
         lines += _of_name(name, inbox.fetcher)
+    lines += ["## Leased subscriptions", "", "From `inbox.adapters.websocket`: [Orbit](../orbit.md).", ""]
+    for name in inbox.adapters.websocket.__all__:
+        if name != "OrbitSettings":
+            lines += _of_name(name, inbox.adapters.websocket)
     lines += ["## Settings", ""]
-    for name in SETTINGS:
+    for name in sorted((*SETTINGS, "OrbitSettings")):
         lines += [f"- [`{name}`](settings.md#{name.lower()})"]
     lines += ["", *_from_env(), "## Errors", ""]
     lines += [f"- [`{name}`](errors.md#{name.lower()})" for name in errors()]

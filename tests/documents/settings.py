@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from inbox import Binding, ConsumerSettings, DatabaseSettings, RabbitMQSettings, RetryRule, SQLiteQueueSettings
+from inbox.adapters.websocket import OrbitSettings
 from inbox.config import EnvironmentSettings
 from inbox.core.environment import Variable, variables
 from tests.documents.commands import environment
@@ -16,12 +17,14 @@ CLASSES: tuple[type[EnvironmentSettings], ...] = (
     DatabaseSettings,
     RabbitMQSettings,
     SQLiteQueueSettings,
+    OrbitSettings,
 )
 FOR = {
     ConsumerSettings: "`Inbox(..., settings=ConsumerSettings(...))`",
     DatabaseSettings: "`MySQL(url, DatabaseSettings(...))`, and `SQLite` as far as it is not about servers",
     RabbitMQSettings: "`RabbitMQ(url, queue, bindings, RabbitMQSettings(...))`",
     SQLiteQueueSettings: '`SQLiteQueue("events.db", SQLiteQueueSettings(...))`',
+    OrbitSettings: "`OrbitTransport(url, subscription_id, credential, OrbitSettings(...))`",
 }
 
 _INTRODUCTION = """

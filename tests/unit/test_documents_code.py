@@ -24,6 +24,9 @@ THEIRS = "billing.models"
 def _world_of_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "mysql://user:password@host/database")
     monkeypatch.setenv("AMQP_URL", "amqp://guest:guest@host/")
+    monkeypatch.setenv("ORBIT_URL", "wss://host/v1/events")
+    monkeypatch.setenv("ORBIT_SUBSCRIPTION", "5" * 32)
+    monkeypatch.setenv("ORBIT_CREDENTIAL", "bearer")
     models = ModuleType(THEIRS)
     monkeypatch.setattr(models, "Entry", object, raising=False)
     monkeypatch.setitem(sys.modules, "billing", ModuleType("billing"))
