@@ -45,3 +45,20 @@ def test_the_package_is_whole_without_the_embedded_adapter() -> None:
         "inbox.SQLite needs aiosqlite: pip install 'idempotent-inbox[embedded]'",
         "module 'inbox' has no attribute 'Nothing'",
     ]
+
+
+WITHOUT_ORBIT = """
+import sys
+sys.modules["websockets"] = None
+import inbox
+try:
+    import inbox.adapters.websocket
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_it_says_how_to_get_the_leased_subscription() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_ORBIT], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "inbox.adapters.websocket needs websockets: pip install 'idempotent-inbox[orbit]'\n"

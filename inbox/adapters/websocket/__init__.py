@@ -4,6 +4,11 @@
 those who want every step in their own hands. Proofs that are to be stored are sealed by `ProofSeal`.
 """
 
+try:
+    import websockets  # noqa: F401 - whether it is there
+except ModuleNotFoundError as error:
+    raise ImportError("inbox.adapters.websocket needs websockets: pip install 'idempotent-inbox[orbit]'") from error
+
 from inbox.adapters.websocket.codec import TaskEvent
 from inbox.adapters.websocket.connection import EventConnection, new_message_id
 from inbox.adapters.websocket.consumer import EventConsumer
