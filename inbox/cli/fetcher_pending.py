@@ -91,7 +91,7 @@ def pending(
 
     Example: inbox fetcher pending billing.app:inbox --ids open-jobs.txt --api https://fetcher.internal
 
-    Example: open-jobs | inbox fetcher pending billing.app:inbox --ids - --json | jq -r '.pending[].job_id'
+    Example: inbox fetcher pending billing.app:inbox --ids - --api https://fetcher.internal --json < open-jobs.txt
 
     **--json** prints `pending` (each `job_id`, `status`, `event_id`, `completed_at`, and `quarantined`, which is the
     reason or null), `unknown` (ids that the provider does not know), `not_asked` (each `job_id` and `why`), and the
