@@ -113,8 +113,8 @@ def main(how: str, *words: str) -> None:
     """`inbox demo <words>`, with other handlers."""
     right = command._stage
 
-    def broken(database: str | None, broker: str | None) -> Stage:
-        stage = right(database, broker)
+    def broken(database: str | None, broker: str | None, key: bytes | None = None) -> Stage:
+        stage = right(database, broker, key)
         stage.factory = FACTORIES[how]
         return stage
 

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -322,6 +323,6 @@ def test_outside_of_a_checkout_there_are_no_private_servers(
 @pytest.mark.parametrize(
     "given", [{"events": 0}, {"workers": 0}, {"kills": -1}, {"duplicates": 1.1}, {"events": 10, "kills": 4}]
 )
-def test_settings_are_checked_when_they_are_made(given: dict[str, int]) -> None:
+def test_settings_are_checked_when_they_are_made(given: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         DemoSettings(**given)

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 import inbox.fetcher
-from inbox.fetcher import FetcherVerifier, JobCompleted, JobFailed, JobResult
+from inbox.fetcher import FetcherVerifier, JobCompleted, JobFailed, JobResult, result_errors
 from inbox.fetcher.refusals import InconsistentReason, InvalidReason, JobEventRefused, StaleReason
 from inbox.fetcher.verifier import DEFAULT_EXCHANGE, DEFAULT_MAX_FUTURE, DEFAULT_ROUTES, Route
 
@@ -50,7 +50,7 @@ def test_the_consumer_is_what_the_package_takes(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("DATABASE_URL", "mysql://user:password@host/database")
     monkeypatch.setenv("AMQP_URL", "amqp://guest:guest@host/")
     monkeypatch.setenv("FETCHER_EXTERNAL_HMAC_KEY", "0f" * 32)
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (program,) = re.findall(r"```python\n(.*?)```", section("A consumer, whole"), re.DOTALL)
     names: dict[str, Any] = {}
     exec(program, names)  # noqa: S102 - a program of ours
     made = names["make_inbox"]()
@@ -58,6 +58,25 @@ def test_the_consumer_is_what_the_package_takes(monkeypatch: pytest.MonkeyPatch)
     assert (made.settings.identity, made.settings.fingerprint) == ("id", None)
     for kind in (*JobCompleted.TYPES, "`fetcher.job.events`"):
         assert kind in PAGE
+
+
+def test_the_consumer_that_reads_results_is_what_the_package_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql://user:password@host/database")
+    for name in ("FETCHER_EXTERNAL_HMAC_KEY", "FETCHER_STORAGE_KEY"):
+        monkeypatch.setenv(name, "0f" * 32)
+    (program,) = re.findall(r"```python\n(.*?)```", section("Stored results"), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(program, names)  # noqa: S102 - as above
+    made = names["make_inbox"]()
+    assert {handler.event_type for handler in made.registry if handler.prepare is not None} == {*JobCompleted.TYPES}
+    assert made.settings.retry.steps == (1, 5, 10, 30, 60, 180, 300)
+
+
+def test_every_error_of_a_result_is_told_with_its_reason() -> None:
+    told = dict(re.findall(r"\| `(Result\w+)` \| .* \| `([a-z-]+)` \|", section("Stored results")))
+    assert {*told} == {*result_errors.__all__}
+    for name, reason in told.items():
+        assert getattr(getattr(result_errors, name), "code", "retries-used-up") == reason
 
 
 def test_the_settings_of_the_verifier_are_told_with_their_defaults() -> None:
