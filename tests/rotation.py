@@ -1,7 +1,8 @@
 """Which combinations of a test run: with a seed one of each, so that every test and every kill point runs in every run.
 
 Tests that start processes of their own take seconds each. With `--rotate SEED` such a test runs on one of its pairs of
-servers, drawn by the seed; another seed draws others. Without it every combination runs.
+servers, drawn by the seed; another seed draws others. Tests that are marked `rotates_with(name)` are one test of that
+name, with several subjects. Without the option every combination runs.
 """
 
 import hashlib
@@ -26,6 +27,8 @@ def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
 
 def _less_its_pair(item: pytest.Item, pair: str) -> str:
     test, _, parameters = item.nodeid.partition("[")
+    if (marker := item.get_closest_marker("rotates_with")) is not None:
+        test = marker.args[0]
     return f"{test}[{'-'.join(part for part in parameters.rstrip(']').split('-') if part != pair)}]"
 
 

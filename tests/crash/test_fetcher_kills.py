@@ -152,6 +152,7 @@ async def world(pair: Pair, tmp_path: Path) -> FetcherWorld:
     return made
 
 
+@pytest.mark.rotates_with("one worker is killed")
 @pytest.mark.parametrize("point", POINTS)
 async def test_the_example_is_killed(world: FetcherWorld, point: CrashPoint) -> None:
     victim = world.worker(crash=point)

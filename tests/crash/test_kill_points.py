@@ -11,6 +11,7 @@ from tests.crash.world import World
 POINTS = [pytest.param(point, id=str(point)) for point in crash_points()]
 
 
+@pytest.mark.rotates_with("one worker is killed")
 @pytest.mark.parametrize("point", POINTS)
 async def test_one_worker_is_killed(world: World, point: CrashPoint) -> None:
     victim = world.worker(crash=point)

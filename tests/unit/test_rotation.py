@@ -21,6 +21,7 @@ class Test:
     folder: str
     name: str
     parameters: dict[str, str]
+    rotates_with: str = ""
     callspec: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -30,8 +31,10 @@ class Test:
     def nodeid(self) -> str:
         return f"tests/{self.folder}/test_x.py::{self.name}[{'-'.join(self.parameters.values())}]"
 
-    def get_closest_marker(self, name: str) -> bool:
-        return name == self.folder
+    def get_closest_marker(self, name: str) -> Any:
+        if name == "rotates_with":
+            return SimpleNamespace(args=(self.rotates_with,)) if self.rotates_with else None
+        return name == self.folder or None
 
 
 def suite() -> list[Test]:
@@ -64,3 +67,15 @@ def test_what_starts_no_processes_runs_on_both() -> None:
     assert chosen(tests, 1) == tests
     alone = [Test("crash", "test_killed", {"point": point}) for point in POINTS]
     assert chosen(alone, 1) == alone, "there is nothing to choose from"
+
+
+def test_several_subjects_take_turns_at_each_point() -> None:
+    tests = [
+        Test("crash", subject, {"pair": pair, "point": point}, rotates_with="killed")
+        for subject in ("test_ledger", "test_fetcher")
+        for pair in ("newest", "oldest")
+        for point in POINTS
+    ]
+    for seed in range(20):
+        assert Counter(test.parameters["point"] for test in chosen(tests, seed)) == Counter(POINTS)
+    assert {test.nodeid for seed in range(50) for test in chosen(tests, seed)} == {test.nodeid for test in tests}
