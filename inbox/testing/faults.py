@@ -1,9 +1,8 @@
 """A TCP proxy that fails on purpose, at chosen bytes, between a program and its server.
 
 It stands on loopback in front of a MySQL, MariaDB or RabbitMQ server and passes every byte on until told
-otherwise. It understands just enough of the wire to know one command from the next: MySQL's packets (MySQL
-manual, "MySQL Packets": three octets of length, one of sequence, zero for a new command) and AMQP 0-9-1's
-frames (specification, 2.3.5). Inside TLS it sees nothing and passes bytes only.
+otherwise. It understands just enough of the wire to know one packet from the next (`inbox.testing.framing`). Inside
+TLS it sees nothing and passes bytes only.
 
 ```python
 async with FaultProxy("127.0.0.1", 3306, framing=MySqlFraming) as proxy:
@@ -12,6 +11,9 @@ async with FaultProxy("127.0.0.1", 3306, framing=MySqlFraming) as proxy:
     await trap.wait(timeout=10)                  # COMMIT was sent and is durable; its answer was not read
     worker.kill()
 ```
+
+Where no command is meant but a position, count the packets of an undisturbed run (`traffic`), and then break each in
+turn: `proxy.break_at(Direction.TO_CLIENT, 3, Fault.CUT_INSIDE)`.
 
 Everything runs on the event loop that entered the proxy; nothing here is safe to call from another thread.
 """
@@ -24,7 +26,18 @@ import socket
 import struct
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
+
+from inbox.testing.framing import (
+    AmqpFraming,
+    ByteFraming,
+    Frame,
+    Framing,
+    MySqlFraming,
+    begins_with,
+    is_amqp_ack,
+    is_commit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +45,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmqpFraming",
+    "Break",
     "ByteFraming",
     "Catch",
     "Cut",
     "Direction",
+    "Fault",
     "FaultProxy",
     "Frame",
     "Framing",
@@ -49,6 +64,8 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 16
+#: Pieces a second that a slow link passes on.
+_PIECES = 50
 
 
 class Direction(Enum):
@@ -76,6 +93,8 @@ class Catch(Enum):
         SWALLOW: drop it. The server's session stays alive, its transaction open, whatever the
             client does, until the link is cut.
         CUT: reset both connections instead of passing it on.
+        CUT_AFTER: pass it on whole, end the server's connection in order behind it, and reset the client's: whether
+            the server has done what it asks, nobody can say.
     """
 
     HOLD_COMMAND = "hold-command"
@@ -83,112 +102,23 @@ class Catch(Enum):
     LOSE_ANSWER = "lose-answer"
     SWALLOW = "swallow"
     CUT = "cut"
+    CUT_AFTER = "cut-after"
 
 
-# ------------------------------------------------------------------ telling commands apart
-@dataclass(frozen=True, slots=True, repr=False)
-class Frame:
-    """One piece that a client sent.
+class Fault(Enum):
+    """What happens to one packet, known by its position alone.
 
     Attributes:
-        raw: its bytes, as they are passed on.
-        command: what it asks; empty where it is no command. MySQL: the command's octet and its
-            argument. AMQP: the payload of a method frame, class and method first.
+        CUT_BEFORE: reset both connections instead of passing it on.
+        CUT_INSIDE: pass half of its octets on, then end whoever got them and reset who sent it.
+        CUT_AFTER: the same with the whole of it.
+        SILENCE: pass neither it nor anything behind it on, either way, until `Link.resume` or `Link.cut`: a black hole.
     """
 
-    raw: bytes
-    command: bytes = b""
-
-
-class Framing(Protocol):
-    """Splits one client's bytes into frames."""
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes. What is incomplete is kept for the next call."""
-        ...
-
-
-class ByteFraming:
-    """No protocol: each chunk as it came."""
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """One frame, which is no command."""
-        return [Frame(data)]
-
-
-class MySqlFraming:
-    """MySQL's client packets, until the client turns to TLS."""
-
-    _HEADER = 4
-    #: An SSLRequest is the only first packet of 32 octets (MySQL manual, "Protocol::SSLRequest").
-    _SSL_REQUEST = 32
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._opaque = False
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Whole packets. Only one with sequence 0 begins a command."""
-        self._rest += data
-        frames: list[Frame] = []
-        while not self._opaque and len(self._rest) >= self._HEADER:
-            size = self._HEADER + int.from_bytes(self._rest[:3], "little")
-            if len(self._rest) < size:
-                return frames
-            raw, self._rest = self._rest[:size], self._rest[size:]
-            sequence, payload = raw[3], raw[self._HEADER :]
-            self._opaque = sequence == 1 and len(payload) == self._SSL_REQUEST
-            frames.append(Frame(raw, payload if sequence == 0 else b""))
-        if self._opaque and self._rest:
-            frames.append(Frame(self._rest))
-            self._rest = b""
-        return frames
-
-
-class AmqpFraming:
-    """AMQP 0-9-1: the protocol header of eight octets, then frames."""
-
-    _METHOD = 1
-    _GREETING = 8
-    _HEADER = 7
-
-    def __init__(self) -> None:
-        self._rest = b""
-        self._greeted = False
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Whole frames; those that carry a method are commands."""
-        self._rest += data
-        frames = []
-        if not self._greeted and len(self._rest) >= self._GREETING:
-            self._greeted = True
-            frames.append(self._take(self._GREETING))
-        while self._greeted and len(self._rest) >= self._HEADER:
-            size = self._HEADER + int.from_bytes(self._rest[3:7], "big") + 1
-            if len(self._rest) < size:
-                break
-            frames.append(self._take(size))
-        return frames
-
-    def _take(self, size: int) -> Frame:
-        raw, self._rest = self._rest[:size], self._rest[size:]
-        return Frame(raw, raw[self._HEADER : -1] if raw[0] == self._METHOD else b"")
-
-
-def is_commit(command: bytes) -> bool:
-    """Whether a MySQL command is the text COMMIT, in any case, alone in its packet."""
-    return command[:1] == b"\x03" and command[1:].strip(b" \t\r\n;").upper() == b"COMMIT"
-
-
-def begins_with(keyword: str) -> Callable[[bytes], bool]:
-    """A test for MySQL queries whose text begins with `keyword`, in any case."""
-    wanted = keyword.upper().encode()
-    return lambda command: command[:1] == b"\x03" and command[1:].lstrip().upper().startswith(wanted)
-
-
-def is_amqp_ack(command: bytes) -> bool:
-    """Whether an AMQP command is basic.ack (class 60, method 80)."""
-    return command[:4] == b"\x00\x3c\x00\x50"
+    CUT_BEFORE = "cut-before"
+    CUT_INSIDE = "cut-inside"
+    CUT_AFTER = "cut-after"
+    SILENCE = "silence"
 
 
 # ------------------------------------------------------------------ counting
@@ -199,13 +129,15 @@ class Traffic:
     Attributes:
         connections: accepted from clients.
         packets: frames from clients, log-in included.
-        commands: those of them that are commands.
+        answers: frames from servers, likewise.
+        commands: those of `packets` that are commands.
         round_trips: commands sent when the server had answered since the last one; two commands
             written together are one round trip.
     """
 
     connections: int = 0
     packets: int = 0
+    answers: int = 0
     commands: int = 0
     round_trips: int = 0
 
@@ -213,6 +145,7 @@ class Traffic:
         return Traffic(
             self.connections - other.connections,
             self.packets - other.packets,
+            self.answers - other.answers,
             self.commands - other.commands,
             self.round_trips - other.round_trips,
         )
@@ -220,6 +153,10 @@ class Traffic:
     def copy(self) -> Traffic:
         """These counts, to subtract later."""
         return self - Traffic()
+
+    def sent(self, direction: Direction) -> int:
+        """Frames that went this way."""
+        return self.packets if direction is Direction.TO_SERVER else self.answers
 
 
 # ------------------------------------------------------------------ traps
@@ -229,9 +166,10 @@ class Trap:
     Made by `FaultProxy.trap`.
     """
 
-    def __init__(self, matches: Callable[[bytes], bool], catch: Catch) -> None:
+    def __init__(self, matches: Callable[[bytes], bool], catch: Catch, number: int = 1) -> None:
         self.matches = matches
         self.catch = catch
+        self._left = number
         #: The connection it was caught on; None until then.
         self.link: Link | None = None
         self.reached = asyncio.Event()
@@ -254,9 +192,35 @@ class Trap:
         assert self.link is not None  # noqa: S101 - set before `reached`
         return self.link
 
+    def springs(self, command: bytes) -> bool:
+        """Whether it is this command that it waits for. Called by the proxy, once for each."""
+        self._left -= self.matches(command)
+        return self._left == 0
+
     def release(self) -> None:
         """Let pass what is held. Does nothing to what was swallowed or cut."""
         self.released.set()
+
+
+class Break:
+    """Waits for one packet by its position, on whichever connection it comes, and fails there once.
+
+    Made by `FaultProxy.break_at`.
+    """
+
+    def __init__(self, direction: Direction, number: int, fault: Fault) -> None:
+        self.direction = direction
+        self.fault = fault
+        self._left = number
+        #: The connection that it broke; None until then.
+        self.link: Link | None = None
+        self.reached = asyncio.Event()
+
+    def passes(self, direction: Direction) -> bool:
+        """Count one packet; whether it is the one. Called by the proxy."""
+        if direction is self.direction:
+            self._left -= 1
+        return direction is self.direction and self._left == 0
 
 
 # ------------------------------------------------------------------ one connection
@@ -284,6 +248,7 @@ class Link:
         self._client = client
         self._server = server
         self._framing = proxy.framing()
+        self._answers = self._framing.answers()
         self._gates = {direction: asyncio.Event() for direction in Direction}
         self._answering: Trap | None = None
         self._answered = True
@@ -347,6 +312,8 @@ class Link:
                 await self._proxy.pause()
                 for frame in self._framing.feed(data):
                     self._count(frame)
+                    if await self._breaks(Direction.TO_SERVER, frame.raw):
+                        return
                     await self._pass(frame)
         # An end is passed on like a byte: a half-open link does not tell of it.
         await self._gates[Direction.TO_SERVER].wait()
@@ -357,11 +324,13 @@ class Link:
             trap.link = self
             if trap.catch in (Catch.HOLD_ANSWER, Catch.LOSE_ANSWER):
                 self._answering = trap
-            elif await self._keep(trap):
+            elif trap.catch is not Catch.CUT_AFTER and await self._keep(trap):
                 return
         await self._gates[Direction.TO_SERVER].wait()
-        self._server.writer.write(frame.raw)
-        await self._server.writer.drain()
+        await self._proxy.write(self._server.writer, frame.raw)
+        if trap is not None and trap.catch is Catch.CUT_AFTER:
+            self._end(reset=self._client, finish=self._server)
+            trap.reached.set()
 
     async def _keep(self, trap: Trap) -> bool:
         """Deal with a command that is not passed on, or not yet; whether it is done with."""
@@ -380,9 +349,12 @@ class Link:
                 await self._proxy.pause()
                 self._answered = True
                 await self._hold()
-                await self._gates[Direction.TO_CLIENT].wait()
-                self._client.writer.write(data)
-                await self._client.writer.drain()
+                for frame in self._answers.feed(data):
+                    self._proxy.traffic.answers += 1
+                    if await self._breaks(Direction.TO_CLIENT, frame.raw):
+                        return
+                    await self._gates[Direction.TO_CLIENT].wait()
+                    await self._proxy.write(self._client.writer, frame.raw)
         await self._gates[Direction.TO_CLIENT].wait()
 
     async def _hold(self) -> None:
@@ -394,6 +366,32 @@ class Link:
         trap.reached.set()
         if trap.catch is Catch.HOLD_ANSWER:
             await trap.released.wait()
+
+    async def _breaks(self, direction: Direction, raw: bytes) -> bool:
+        """Deal with a packet at whose position something is to fail; whether the connection is done with."""
+        due = self._proxy.due(direction)
+        if due is None:
+            return False
+        due.link = self
+        sender, receiver = self._client, self._server
+        if direction is Direction.TO_CLIENT:
+            sender, receiver = receiver, sender
+        match due.fault:
+            case Fault.SILENCE:
+                self.stall()
+            case Fault.CUT_BEFORE:
+                self.cut(Cut.RESET)
+            case Fault.CUT_INSIDE | Fault.CUT_AFTER:
+                receiver.writer.write(raw if due.fault is Fault.CUT_AFTER else raw[: len(raw) // 2])
+                self._end(reset=sender, finish=receiver)
+        due.reached.set()
+        return due.fault is not Fault.SILENCE
+
+    def _end(self, *, reset: _Side, finish: _Side) -> None:
+        """End both; who got something last is let read it."""
+        finish.end(Cut.FIN)
+        reset.end(Cut.RESET)
+        self._cut.set()
 
     def _count(self, frame: Frame) -> None:
         traffic = self._proxy.traffic
@@ -433,10 +431,12 @@ class FaultProxy:
     stalled: set[Direction] = field(default_factory=set, init=False, repr=False)
     port: int = field(default=0, init=False)
     _traps: list[Trap] = field(default_factory=list, init=False, repr=False)
+    _breaks: list[Break] = field(default_factory=list, init=False, repr=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False, repr=False)
     _listener: asyncio.Server | None = field(default=None, init=False, repr=False)
     _refusing: bool = field(default=False, init=False, repr=False)
     _delay: float = field(default=0.0, init=False, repr=False)
+    _rate: float | None = field(default=None, init=False, repr=False)
 
     async def __aenter__(self) -> Self:
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -452,33 +452,56 @@ class FaultProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def trap(self, matches: Callable[[bytes], bool], catch: Catch) -> Trap:
+    def trap(self, matches: Callable[[bytes], bool], catch: Catch, number: int = 1) -> Trap:
         """Arm a trap for the next command that `matches`; traps are tried in the order they were armed.
 
         Args:
             matches: called with `Frame.command`.
             catch: what to do to it.
+            number: which of those that match and that no earlier trap takes, from 1.
 
         Returns:
             The trap, to wait on and to release.
         """
-        trap = Trap(matches, catch)
+        trap = Trap(matches, catch, number)
         self._traps.append(trap)
         return trap
 
     def spring(self, command: bytes) -> Trap | None:
         """The trap that `command` falls into; it is not armed any more. Called by links."""
         for trap in self._traps:
-            if trap.matches(command):
+            if trap.springs(command):
                 self._traps.remove(trap)
                 return trap
         return None
 
     def disarm(self) -> None:
-        """Forget the traps that have caught nothing, and release those that hold something."""
+        """Forget the traps that have caught nothing, and the breaks that were not reached."""
         for trap in self._traps:
             trap.release()
         self._traps.clear()
+        self._breaks.clear()
+
+    def break_at(self, direction: Direction, number: int, fault: Fault) -> Break:
+        """Let one packet fail, by its position: the packets of all connections are counted together, from now on.
+
+        Args:
+            direction: which way it goes.
+            number: which one, from 1.
+            fault: what happens to it.
+
+        Returns:
+            The break, to wait on.
+        """
+        made = Break(direction, number, fault)
+        self._breaks.append(made)
+        return made
+
+    def due(self, direction: Direction) -> Break | None:
+        """What the packet that passes now breaks at; it is not armed any more. Called by links, once a packet."""
+        found = [each for each in self._breaks if each.passes(direction)]
+        self._breaks = [each for each in self._breaks if each not in found]
+        return found[0] if found else None
 
     def cut(self, how: Cut = Cut.RESET) -> None:
         """End every open connection now; new ones are accepted."""
@@ -504,6 +527,21 @@ class FaultProxy:
     def delay(self, seconds: float) -> None:
         """Keep each chunk for so long, either way, before it is passed on."""
         self._delay = seconds
+
+    def throttle(self, octets: float | None) -> None:
+        """Pass so many octets a second on, each way of each connection, in small pieces; None ends that."""
+        self._rate = octets
+
+    async def write(self, writer: asyncio.StreamWriter, raw: bytes) -> None:
+        """Pass octets on, at the proxy's rate. Called by links."""
+        sent = 0
+        while self._rate is not None and sent < len(raw):
+            piece = raw[sent : sent + max(1, int(self._rate / _PIECES))]
+            writer.write(piece)
+            sent += len(piece)
+            await asyncio.sleep(len(piece) / self._rate)
+        writer.write(raw[sent:])
+        await writer.drain()
 
     async def pause(self) -> None:
         """Wait for as long as the proxy's delay. Called by links."""

@@ -33,6 +33,7 @@ LOGIN = packet(1, b"x" * 60)
 QUERY = packet(0, b"\x03SELECT 1")
 COMMIT = packet(0, b"\x03COMMIT")
 ACK = amqp(1, b"\x00\x3c\x00\x50" + b"\0" * 9)
+OK = packet(1, b"ok")
 
 
 def fed(framing: Framing, data: bytes, size: int) -> list[Frame]:
@@ -80,20 +81,22 @@ def test_other_commands_are_known_by_their_beginning() -> None:
 
 
 class Server:
-    """Answers each MySQL packet with `ok`, and remembers what arrived and how its connections ended."""
+    """Answers each MySQL packet with `OK`, and remembers what arrived and how its connections ended."""
 
     def __init__(self) -> None:
         self.port = 0
         self.received = b""
+        self.octets = b""  # with those of a packet that has not come whole
         self.ended: asyncio.Queue[str] = asyncio.Queue()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         framing = MySqlFraming()
         try:
             while data := await reader.read(4096):
+                self.octets += data
                 for frame in framing.feed(data):
                     self.received += frame.raw
-                    writer.write(b"ok")
+                    writer.write(OK)
             self.ended.put_nowait("fin")
         except ConnectionResetError:
             self.ended.put_nowait("reset")
@@ -127,7 +130,8 @@ async def client(proxy: FaultProxy) -> AsyncIterator[Connection]:
 
 
 async def answer(client: Connection, seconds: float = 5.0) -> bytes:
-    return await asyncio.wait_for(client[0].read(2), seconds)
+    """The content of one packet, whole or as much of it as has come before the end."""
+    return (await asyncio.wait_for(client[0].read(len(OK)), seconds))[4:]
 
 
 async def silent(client: Connection) -> bool:
