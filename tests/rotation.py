@@ -2,7 +2,8 @@
 
 Tests that start processes of their own take seconds each. With `--rotate SEED` such a test runs on one of its pairs of
 servers, drawn by the seed; another seed draws others. Tests that are marked `rotates_with(name)` are one test of that
-name, with several subjects. Without the option every combination runs.
+name, with several subjects. Of one that is marked `drawn(3)` only three combinations run under a seed, and none with 0.
+Without the option every combination runs.
 """
 
 import hashlib
@@ -13,16 +14,32 @@ import pytest
 #: The folders whose tests are rotated.
 ROTATED = ("acceptance", "concurrency", "crash")
 PARAMETER = "pair"
+DRAWN = "drawn"
 
 
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Those that do not run under this seed: of each test's pairs all but one."""
+    """Those that do not run under this seed: of each test's pairs all but one, and what was not drawn."""
     rounds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         callspec = getattr(item, "callspec", None)
         if callspec is not None and PARAMETER in callspec.params and any(map(item.get_closest_marker, ROTATED)):
             rounds[_less_its_pair(item, callspec.params[PARAMETER])].append(item)
-    return [item for key, round_ in rounds.items() for item in round_ if item is not _drawn(round_, seed, key)]
+    out = [item for key, round_ in rounds.items() for item in round_ if item is not _drawn(round_, seed, key)]
+    return out + _not_drawn(items, {id(item) for item in out}, seed)
+
+
+def _not_drawn(items: list[pytest.Item], out: set[int], seed: int) -> list[pytest.Item]:
+    """Of each test that lets only so many of its combinations run, the others."""
+    tests: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if id(item) not in out and item.get_closest_marker(DRAWN) is not None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    left = []
+    for combinations in tests.values():
+        marker = combinations[0].get_closest_marker(DRAWN)
+        assert marker is not None
+        left += sorted(combinations, key=lambda item: number_of(seed, item.nodeid))[marker.args[0] :]
+    return left
 
 
 def _less_its_pair(item: pytest.Item, pair: str) -> str:
@@ -33,5 +50,9 @@ def _less_its_pair(item: pytest.Item, pair: str) -> str:
 
 
 def _drawn(round_: list[pytest.Item], seed: int, key: str) -> pytest.Item:
-    number = int.from_bytes(hashlib.sha256(f"{seed} {key}".encode()).digest()[:8])
-    return round_[number % len(round_)]
+    return round_[number_of(seed, key) % len(round_)]
+
+
+def number_of(seed: int, key: str) -> int:
+    """Some number, always the same one for this key under this seed."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {key}".encode()).digest()[:8])

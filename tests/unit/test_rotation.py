@@ -22,6 +22,7 @@ class Test:
     name: str
     parameters: dict[str, str]
     rotates_with: str = ""
+    drawn: int | None = None
     callspec: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,6 +35,8 @@ class Test:
     def get_closest_marker(self, name: str) -> Any:
         if name == "rotates_with":
             return SimpleNamespace(args=(self.rotates_with,)) if self.rotates_with else None
+        if name == "drawn":
+            return None if self.drawn is None else SimpleNamespace(args=(self.drawn,))
         return name == self.folder or None
 
 
@@ -79,3 +82,16 @@ def test_several_subjects_take_turns_at_each_point() -> None:
     for seed in range(20):
         assert Counter(test.parameters["point"] for test in chosen(tests, seed)) == Counter(POINTS)
     assert {test.nodeid for seed in range(50) for test in chosen(tests, seed)} == {test.nodeid for test in tests}
+
+
+@pytest.mark.parametrize("number", [0, 2, 100])
+def test_of_what_is_drawn_only_so_many_run_and_other_seeds_draw_others(number: int) -> None:
+    points = [
+        Test("crash", "test_cut", {"pair": pair, "point": point}, drawn=number)
+        for pair in ("newest", "oldest")
+        for point in POINTS
+    ]
+    once = [chosen(points, seed) for seed in range(100)]
+    assert {len(run) for run in once} == {min(number, len(POINTS))}
+    ever = {test.nodeid for run in once for test in run}
+    assert len(ever) == (0 if number == 0 else 2 * len(POINTS)), "every combination has its turn"
