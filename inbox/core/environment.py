@@ -22,6 +22,9 @@ _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 #: How alike a name must be to a known one to be taken for a slip: a letter more, less or changed in five.
 _ALIKE = 0.8
 
+#: How the names of all settings begin that have an area; a test compares. Which classes are imported must not decide.
+_AREAS = ("DATABASE_", "ORBIT_", "RABBITMQ_", "SQLITE_QUEUE_")
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -253,11 +256,19 @@ def _refuse_slips(given: Iterable[str], known: Collection[str], prefix: str, are
     found = {
         name: _meant(name[len(prefix) :].upper(), bare, area)
         for name in sorted(given)
-        if name.upper().startswith(prefix.upper()) and name not in known
+        if name.upper().startswith(prefix.upper()) and name not in known and _is_ours(name[len(prefix) :].upper(), area)
     }
     slips = [f"{name} is no setting: did you mean {prefix}{meant}?" for name, meant in found.items() if meant]
     if slips:
         raise ConfigurationError(" ".join(slips))
+
+
+def _is_ours(name: str, area: str) -> bool:
+    """Whether `name` may be meant for the settings of `area`: not where it begins as those of another one do.
+
+    Two transports have settings of one name, and nothing tells `ORBIT_RECONNECT_MAX_DELAY` from a slip of the other's.
+    """
+    return not any(name.startswith(other) for other in _AREAS if other != area)
 
 
 def _meant(name: str, known: list[str], area: str) -> str | None:

@@ -18,11 +18,19 @@ from inbox import (
     SQLiteQueueSettings,
     TlsSettings,
 )
+from inbox.adapters.websocket import OrbitSettings
 from inbox.config import EnvironmentSettings
+from inbox.core import environment
 from inbox.core.environment import variables
 
 ROOT = Path(__file__).parents[2]
-CLASSES: list[type[EnvironmentSettings]] = [ConsumerSettings, DatabaseSettings, RabbitMQSettings, SQLiteQueueSettings]
+CLASSES: list[type[EnvironmentSettings]] = [
+    ConsumerSettings,
+    DatabaseSettings,
+    RabbitMQSettings,
+    SQLiteQueueSettings,
+    OrbitSettings,
+]
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +112,12 @@ def test_a_text_is_read_by_the_type_of_its_field(
         (ConsumerSettings, "INBOX_RETENTION", "hunter2", "a number, such as 30 or 0.5, or none"),
         (ConsumerSettings, "INBOX_RETRY_DELAYS", "1,,2", "a list with commas, of which each is a number"),
         (ConsumerSettings, "INBOX_IDENTITY", "hunter2", "one of id, source+id"),
-        (ConsumerSettings, "INBOX_FINGERPRINT", "data,hunter2", "each is one of source, type, subject, data, sequence, or none"),
+        (
+            ConsumerSettings,
+            "INBOX_FINGERPRINT",
+            "data,hunter2",
+            "each is one of source, type, subject, data, sequence, or none",
+        ),
         (ConsumerSettings, "INBOX_UNKNOWN_TYPES", "job.*", "name=value"),
         (ConsumerSettings, "INBOX_UNKNOWN_TYPES", "=ignore", "name=value"),
         (ConsumerSettings, "INBOX_UNKNOWN_TYPES", "a=ignore,a=fail", "each name once"),
@@ -224,6 +237,8 @@ def test_rules_are_for_code_only(monkeypatch: pytest.MonkeyPatch) -> None:
         (RabbitMQSettings, "INBOX_RABBIT_HEARTBEAT", "INBOX_RABBITMQ_HEARTBEAT"),
         (RabbitMQSettings, "INBOX_RABBITMQ_TLSCA", "INBOX_RABBITMQ_TLS_CA"),
         (SQLiteQueueSettings, "INBOX_SQLITE_QUEUE_LEASES", "INBOX_SQLITE_QUEUE_LEASE"),
+        (OrbitSettings, "INBOX_ORBIT_CAPACITYS", "INBOX_ORBIT_CAPACITY"),
+        (OrbitSettings, "INBOX_UNIT_DEADLINE", "INBOX_ORBIT_UNIT_DEADLINE"),
     ],
 )
 def test_a_slip_is_reported_and_not_ignored(
@@ -263,6 +278,17 @@ def test_no_name_that_is_in_use_is_taken_for_a_slip(
     for name in names:
         monkeypatch.setenv(name, "x")
     assert kind.from_env() == kind()
+
+
+def test_the_areas_are_those_of_the_classes() -> None:
+    assert sorted(kind.environment_area for kind in CLASSES if kind.environment_area) == sorted(environment._AREAS)
+
+
+def test_two_transports_may_have_settings_of_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INBOX_ORBIT_RECONNECT_MAX_DELAY", "3")
+    monkeypatch.setenv("INBOX_RABBITMQ_RECONNECT_MAX_DELAY", "4")
+    assert OrbitSettings.from_env().reconnect_max_delay == 3
+    assert RabbitMQSettings.from_env().reconnect_max_delay == 4
 
 
 def test_whatever_else_a_class_may_hold_is_for_code_only(monkeypatch: pytest.MonkeyPatch) -> None:
