@@ -190,7 +190,7 @@ def decide(  # noqa: PLR0911 - one row of the table a return
     if failure.kind in CHARGED:
         wait = policy.wait_of(event, failure, attempts)
         if wait is None:
-            return Quarantine(failure.reason)
+            return Quarantine("retries-used-up" if failure.kind is FailureKind.RETRY else failure.reason)
         return Again(0.0) if wait == 0 and failure.after is None else Delay(wait)
     if failure.kind is FailureKind.CONTENDED and tries <= policy.immediate:
         return Again(policy.backoff(tries, jitter) / 10)

@@ -32,8 +32,7 @@ def failure_of(error: Exception, handler: Handler | None = None) -> Failure:  # 
         case Reject():
             return Failure(FailureKind.REJECTED, "rejected", _sentence(error.reason))
         case Retry():
-            said = "the handler asked for another try"
-            return Failure(FailureKind.RETRY, "retries-used-up", said, after=error.after, error=error)
+            return Failure(FailureKind.RETRY, "retry-asked-for", _asked(error), after=error.after, error=error)
         case Refused():
             return Failure(FailureKind.REFUSED, _sentence(error.code), _sentence(error.detail))
         case Torn():
@@ -51,6 +50,12 @@ def failure_of(error: Exception, handler: Handler | None = None) -> Failure:  # 
         case _:
             name = type(error).__name__ if handler is None else failure_at(error, handler.function)
             return Failure(FailureKind.ERROR, "handler-error", name, error=error)
+
+
+def _asked(retry: Retry) -> str:
+    """A class of its own says why; its text may quote a payload."""
+    said = "the handler asked for another try"
+    return said if type(retry) is Retry else f"{said}: {type(retry).__name__}"
 
 
 def _sentence(said: object) -> str:

@@ -160,6 +160,7 @@ REASONS: dict[str, tuple[str, str]] = {
 PASSING: dict[str, str] = {
     "commit-unresolved": "nobody could say whether a COMMIT took place",
     "early": "a copy came before its time",
+    "retry-asked-for": "the handler raised `Retry`; the detail names a class of your own",
     "store-unavailable": "the database takes no writes",
     "suspect": "a process died while it ran; it waits to run alone",
 }
@@ -252,5 +253,7 @@ def _codes(node: ast.AST) -> Iterator[str]:
             yield code
         case ast.Call(func=ast.Name(id="Failure"), args=[_, ast.Constant(value=str() as reason), *_]):
             yield reason
+        case ast.Call(func=ast.Name(id="Quarantine"), args=[said]):
+            yield from (word.value for word in ast.walk(said) if isinstance(word, ast.Constant))
         case _:
             pass

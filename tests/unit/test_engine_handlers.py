@@ -74,7 +74,7 @@ async def judge(engine: Engine, reason: str, detail: str) -> None:
         (lambda: Reject(42), "rejected", "int"),  # type: ignore[arg-type]
         (lambda: Reject(None), "rejected", "NoneType"),  # type: ignore[arg-type]
         (Silent, "rejected", ""),
-        (SilentRetry, "retries-used-up", "the handler asked for another try"),
+        (SilentRetry, "retries-used-up", "the handler asked for another try: SilentRetry"),
         (SilentRefusal, "undecodable", ""),
         (SilentMisuse, "unit-misused", "the unit was misused"),
         (lambda: Undecodable(b"secret", code=7), "int", "bytes"),  # type: ignore[arg-type]
