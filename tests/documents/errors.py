@@ -254,6 +254,6 @@ def _codes(node: ast.AST) -> Iterator[str]:
         case ast.Call(func=ast.Name(id="Failure"), args=[_, ast.Constant(value=str() as reason), *_]):
             yield reason
         case ast.Call(func=ast.Name(id="Quarantine"), args=[said]):
-            yield from (word.value for word in ast.walk(said) if isinstance(word, ast.Constant))
+            yield from (str(word.value) for word in ast.walk(said) if isinstance(word, ast.Constant))
         case _:
             pass
