@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from inbox.cli.crash_test import crash_test
 from inbox.cli.demo import demo
 from inbox.cli.fetcher import app as fetcher_app
 from inbox.cli.orbit import app as orbit_app
@@ -19,7 +20,7 @@ from inbox.cli.schema import app as schema_app
 from inbox.cli.status import status
 
 #: The order in which the help lists the commands: that in which somebody who begins meets them.
-_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish", "fetcher", "orbit")
+_ORDER = ("demo", "schema", "run", "status", "quarantine", "prune", "publish", "crash-test", "fetcher", "orbit")
 
 
 class _InOrder(TyperGroup):
@@ -41,6 +42,7 @@ app.command()(run)
 app.command()(status)
 app.command()(prune)
 app.command()(publish)
+app.command()(crash_test)
 app.add_typer(schema_app, name="schema")
 app.add_typer(quarantine_app, name="quarantine")
 app.add_typer(fetcher_app, name="fetcher")

@@ -20,9 +20,11 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 from inbox.core.crashpoints import CrashPoint, When
+from inbox.errors import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from inbox.ports import Passage
 
 _READY = "ready"
+#: Before the reason of a worker that cannot start.
+_REFUSED = "refused: "
 
 
 class WorkerStartError(AssertionError):
@@ -50,23 +54,28 @@ class CrashProbe:
         point: where.
         hit: at which passage of the point, from 1.
         tell: called with the point's name just before; must hand it to another process at once.
+        event_type: only passages of events of this type count; None is every type. Before an event is verified
+            it has none.
     """
 
-    def __init__(self, point: CrashPoint, hit: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, point: CrashPoint, hit: int, tell: Callable[[str], None], event_type: str | None = None) -> None:
         self._point = point
         self._left = hit
         self._tell = tell
+        self._type = event_type
 
     def before(self, command: Command, passage: Passage) -> None:
         """Die here, where the point says so."""
-        self._at(When.BEFORE, command)
+        self._at(When.BEFORE, command, passage)
 
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
         """Die here, where the point says so."""
-        self._at(When.AFTER, command)
+        self._at(When.AFTER, command, passage)
 
-    def _at(self, when: When, command: Command) -> None:
+    def _at(self, when: When, command: Command, passage: Passage) -> None:
         if command is not self._point.command or when is not self._point.when:
+            return
+        if self._type is not None and (passage.event is None or passage.event.type != self._type):
             return
         self._left -= 1
         if self._left == 0:
@@ -82,6 +91,8 @@ class CrashWorker:
         arguments: what it is called with; must be picklable.
         crash: where the process kills itself; None lives.
         hit: at which passage of that point, from 1.
+        event_type: only passages of events of this CloudEvents type count; None is every type.
+        preload: modules that the server process imports besides, once for all workers; it heeds the first worker's.
     """
 
     def __init__(
@@ -91,12 +102,17 @@ class CrashWorker:
         *,
         crash: CrashPoint | None = None,
         hit: int = 1,
+        event_type: str | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["inbox.testing.crash", factory.__module__])
+        context.set_forkserver_preload(["inbox.testing.crash", factory.__module__, *preload])
         self._told, child_end = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_run, args=(factory, arguments, crash, hit, child_end), daemon=True, name=f"worker {crash or ''}"
+            target=_run,
+            args=(factory, arguments, crash, hit, event_type, child_end),
+            daemon=True,
+            name=f"worker {crash or ''}",
         )
         self._child_end = child_end
         self._crash = crash
@@ -112,6 +128,11 @@ class CrashWorker:
         if self._process.pid is None:
             raise ValueError("the worker was not started")
         return self._process.pid
+
+    @property
+    def crash(self) -> CrashPoint | None:
+        """Where it kills itself; None where it lives."""
+        return self._crash
 
     @property
     def sentinel(self) -> int:
@@ -132,7 +153,7 @@ class CrashWorker:
         """Return when the worker has checked both sides and consumes.
 
         Raises:
-            WorkerStartError: it ended, or `timeout` seconds passed.
+            WorkerStartError: it ended, where it says so with its reason, or `timeout` seconds passed.
         """
         if not self._told.poll(timeout):
             raise WorkerStartError(f"worker {self.pid} was not ready within {timeout} s")
@@ -141,6 +162,9 @@ class CrashWorker:
         except EOFError:
             self._process.join(timeout)
             raise WorkerStartError(f"worker {self.pid} ended with exit code {self.exit_code}") from None
+        if word.startswith(_REFUSED):
+            self._process.join(timeout)
+            raise WorkerStartError(f"the worker did not start: {word.removeprefix(_REFUSED)}")
         if word != _READY:  # it reached its point before it could say so
             self.reached.append(word)
 
@@ -216,8 +240,13 @@ class CrashWorker:
         return self.reached
 
 
-def _run(
-    factory: Callable[..., Inbox], arguments: tuple[object, ...], crash: CrashPoint | None, hit: int, told: Connection
+def _run(  # noqa: PLR0917 - as a process is given them
+    factory: Callable[..., Inbox],
+    arguments: tuple[object, ...],
+    crash: CrashPoint | None,
+    hit: int,
+    event_type: str | None,
+    told: Connection,
 ) -> None:
     logging.basicConfig(level=os.environ.get("INBOX_TEST_LOG", "WARNING"), format="%(process)d %(name)s %(message)s")
 
@@ -227,8 +256,12 @@ def _run(
     async def main() -> None:
         inbox = factory(*arguments)
         if crash is not None:
-            inbox.add_probe(CrashProbe(crash, hit, tell))
+            inbox.add_probe(CrashProbe(crash, hit, tell, event_type))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, inbox.stop)
         await inbox.run(started=lambda: tell(_READY))
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    except StartupError as error:
+        tell(f"{_REFUSED}{error}")
+        sys.exit(2)  # as `inbox run` does
