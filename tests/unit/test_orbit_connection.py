@@ -210,14 +210,14 @@ async def test_unread_deliveries_beyond_the_capacity_close_the_connection() -> N
 
 async def test_a_slow_acknowledgement_slows_neither_reading_nor_heartbeats() -> None:
     """The answer takes nine tenths of the time that it may take; meanwhile deliveries and pongs go on."""
-    platform = Platform()
+    platform, limits = Platform(), Limits(handshake=8, request=1.0, heartbeat=15)
 
     async def slow(session: Session, ack: object) -> None:
-        await asyncio.sleep(0.9 * QUICK.request)
+        await asyncio.sleep(0.9 * limits.request)
         await session.receipt(ack)  # type: ignore[arg-type] # an acknowledgement
 
     platform.begin, platform.on_ack = delivers(1), slow
-    async with platform.running(), await dial(platform) as connection:
+    async with platform.running(), await dial(platform, limits=limits) as connection:
         asking = asyncio.create_task(connection.ack(new_message_id(), (await connection.next()).proof))
         await platform.wait_for_acks(1)
         for event in range(2, 12):

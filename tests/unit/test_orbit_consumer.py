@@ -121,7 +121,7 @@ async def test_one_acknowledgement_is_in_flight_and_a_slow_one_slows_neither_han
         await session.receipt(ack)
 
     platform.begin, platform.on_ack = delivers(1, 2, 3), slow
-    async with consuming(platform, work, limits=Limits(handshake=2, request=5, heartbeat=0.02)) as consumer:
+    async with consuming(platform, work, limits=replace(QUICK, heartbeat=0.02)) as consumer:
         await until(lambda: len(work.ended) == 3)
         await platform.wait(lambda: len(platform.pings) > 5)
         assert len(platform.acks) == 1
@@ -198,9 +198,10 @@ async def test_an_acknowledgement_without_an_answer_is_repeated_on_a_new_connect
             await session.receipt(ack)
 
     platform.begin, platform.on_ack = begin, forget
-    async with consuming(platform, work, limits=replace(QUICK, request=0.1)) as consumer:
+    async with consuming(platform, work, limits=replace(QUICK, request=0.3)) as consumer:
         await until(lambda: consumer.stats.acknowledged == 1)
-        assert platform.acked == [(event_id_of(1), 1)] * 2
+        assert set(platform.acked) == {(event_id_of(1), 1)}
+        assert len(platform.acks) >= 2
         assert len(work.started) == 1
 
 
