@@ -79,7 +79,8 @@ class Difference:
 
     def lines(self) -> list[str]:
         """The difference in words: a headline, and the first rows."""
-        told = [f"{len_} row{'s' * (len_ != 1)} {word}" for len_, word in self._counts()]
+        unit = "request" if self.where.startswith("HTTP ") else "row"
+        told = [f"{count} {unit}{'s' * (count != 1)} {word}" for count, word in self._counts()]
         changed = f" (column {', '.join(self.changed)})" if self.changed else ""
         return [
             f"{self.where}: {', '.join(told)}{changed}",
@@ -140,7 +141,7 @@ def baseline(
     Raises:
         LabError: they differ in more than columns, so nothing can be compared with them.
     """
-    known = dict.fromkeys(surrogates, "the database draws it") | dict(ignored or {})
+    known = dict.fromkeys(sorted(surrogates), "the database draws it") | dict(ignored or {})
     for table in sorted({*first.tables, *second.tables}):
         one, other = _without(first.tables.get(table), table, known), _without(second.tables.get(table), table, known)
         if one.rows == other.rows:

@@ -27,7 +27,7 @@ from inbox.testing.lab.places import database_of, queue_of
 from inbox.testing.lab.workers import Order, Seen, hurried, load_target, make, points_seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
 
     from inbox.core.cloudevents import Mode
@@ -91,6 +91,10 @@ class Lab:
             require_disposable("database", self.database.name)
         self._is_kept = False
         self._quiet: dict[object, Baseline] = {}
+        #: Called instead of raising `PointNotReachedError`; for whoever takes that for no failure.
+        self.when_unreached: Callable[[CrashPoint], None] | None = None
+        #: Every point at which workers have died, of all scenarios.
+        self.kills: list[CrashPoint] = []
         self._forget()
 
     def _forget(self) -> None:
@@ -444,8 +448,13 @@ class Lab:
                     f"a worker ended with exit code {victim.exit_code}: its log, on standard error, says why"
                 )
         if not any(victim.reached for victim in victims):
-            raise PointNotReachedError(f"{point} was not reached by these events")
+            if self.when_unreached is None or point is None:
+                raise PointNotReachedError(f"{point} was not reached by these events")
+            self.when_unreached(point)
+            return
         self.killed_at = point
+        if point is not None:
+            self.kills.append(point)
 
     def _await_ends(self, ends_at: float) -> None:
         """Let a worker run until nothing is left that anybody could see."""
