@@ -442,14 +442,14 @@ class Provider:
         if room <= 0:
             return Grants(look_again_in=None if first_end is None else first_end - now)
         with self._store.transaction():
-            window = self._store.window(subscription)
-            done = rules.claim([standing for _, standing in window], room, now, self._settings.terms, is_enabled=True)
-            for (number, was), standing in zip(window, done.standings, strict=True):
+            found = self._store.claimable(subscription, room, now)
+            done = rules.claim([standing for _, standing in found], room, now, self._settings.terms, is_enabled=True)
+            for (number, was), standing in zip(found, done.standings, strict=True):
                 if standing is not was:
                     self._store.change_standing(number, standing)
-            granted = tuple(self._grant(window[index][0], holder) for index in done.handed_out)
-        look_again = None if done.look_again_at is None else done.look_again_at - now
-        return Grants(granted, len(done.recovered), look_again)
+            granted = tuple(self._grant(found[index][0], holder) for index in done.handed_out)
+            next_time = self._store.next_time(subscription_id, now)
+        return Grants(granted, len(done.recovered), None if next_time is None else next_time - now)
 
     def _grant(self, number: int, holder: str) -> Granted:
         row = self._store.delivery("number", number)

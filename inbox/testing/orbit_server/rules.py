@@ -204,7 +204,8 @@ def claim(standings: Sequence[Standing], room: int, now: float, terms: Terms, *,
     description, section 2): leases that ran out are noticed here and nowhere else.
 
     Args:
-        standings: the subscription's window, oldest event first.
+        standings: of the subscription's window, oldest event first. What can neither be recovered nor handed out now
+            may be left out, and is not in `look_again_at` then.
         room: how many more the consumer takes.
         now: the time.
         terms: lease and back-off.

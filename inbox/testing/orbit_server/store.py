@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from inbox.errors import ConfigurationError
-from inbox.testing.orbit_server.rules import Standing, State
+from inbox.testing.orbit_server.rules import LAST_GENERATION, Standing, State
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,12 +43,38 @@ CREATE TABLE IF NOT EXISTS hand_out (
 CREATE INDEX IF NOT EXISTS hand_out_number ON hand_out (number);
 CREATE INDEX IF NOT EXISTS delivery_open ON delivery (subscription, number) WHERE state <> 'acknowledged';
 CREATE INDEX IF NOT EXISTS delivery_held ON delivery (holder, lease_ends) WHERE state = 'leased';
+CREATE INDEX IF NOT EXISTS delivery_leased ON delivery (subscription, lease_ends) WHERE state = 'leased';
+CREATE INDEX IF NOT EXISTS delivery_due ON delivery (subscription, number) WHERE state = 'due';
+CREATE INDEX IF NOT EXISTS delivery_due_at ON delivery (subscription, due_at) WHERE state = 'due';
 """
 
 _STANDING: Final = "budget, state, generation, spent, due_at, lease_ends"
 _DELIVERY: Final = (
     f"number, event_id, subscription, type, sequence, occurred_at, task_id, snapshot, holder, {_STANDING}"
 )
+
+# What a claim looks at, by indexes alone: leases that ran out, and of what is due as many of the oldest as there is
+# room for. A lease lies in the window for as long as it is one, for of the older ones there are only ever fewer.
+_CLAIMABLE: Final = f"""
+SELECT number, {_STANDING} FROM delivery WHERE subscription = :id AND state = 'leased' AND lease_ends <= :now
+UNION ALL
+SELECT * FROM (
+  SELECT number, {_STANDING} FROM delivery
+  WHERE subscription = :id AND state = 'due' AND due_at <= :now AND spent < budget AND generation <> :last
+    AND number < COALESCE((
+      SELECT number FROM delivery WHERE subscription = :id AND state <> 'acknowledged'
+      ORDER BY number LIMIT 1 OFFSET :size
+    ), {2**63 - 1})
+  ORDER BY number LIMIT :room
+) ORDER BY number
+"""  # noqa: S608 - ours, values are bound
+_NEXT_TIME: Final = """
+SELECT MIN(moment) FROM (
+  SELECT MIN(lease_ends) AS moment FROM delivery WHERE subscription = :id AND state = 'leased' AND lease_ends > :now
+  UNION ALL
+  SELECT MIN(due_at) FROM delivery WHERE subscription = :id AND state = 'due' AND due_at > :now
+)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,13 +305,24 @@ class Store:
         rows = self._rows("SELECT id FROM hand_out WHERE number = ? LIMIT 1", number)
         return str(rows[0][0]) if rows else None
 
-    def window(self, subscription: SubscriptionRow) -> list[tuple[int, Standing]]:
-        """Its oldest open deliveries by their numbers, as many as the window holds."""
-        sql = (
-            f"SELECT number, {_STANDING} FROM delivery WHERE subscription = ? AND state <> 'acknowledged' "  # noqa: S608 - ours
-            "ORDER BY number LIMIT ?"
-        )
-        return [(number, _standing(*values)) for number, *values in self._rows(sql, subscription.id, subscription.size)]
+    def claimable(self, subscription: SubscriptionRow, room: int, now: float) -> list[tuple[int, Standing]]:
+        """What of the window a claim may change, by its numbers, the oldest first.
+
+        That is what was leased and ran out, and the oldest of what is due.
+
+        Args:
+            subscription: whose; its window is its oldest open deliveries, `size` of them.
+            room: how many of those that are due are wanted at most.
+            now: the time.
+        """
+        values = {"id": subscription.id, "size": subscription.size, "room": room, "now": now}
+        rows = self._raw.execute(_CLAIMABLE, values | {"last": str(LAST_GENERATION)})
+        return [(number, _standing(*standing)) for number, *standing in rows]
+
+    def next_time(self, subscription_id: str, now: float) -> float | None:
+        """When after `now` the first lease ends or the first back-off; None where neither runs."""
+        ((moment,),) = self._raw.execute(_NEXT_TIME, {"id": subscription_id, "now": now})
+        return None if moment is None else float(moment)
 
     def delivery(self, column: str, value: str | int) -> DeliveryRow | None:
         """The one with that `number` or `event_id`."""
@@ -310,9 +347,11 @@ class Store:
 
     def drop_beyond_window(self, subscription: SubscriptionRow) -> int:
         """Drop what was published and is not in the window yet; how many events."""
-        last = max((number for number, _ in self.window(subscription)), default=0)
-        sql = "DELETE FROM delivery WHERE subscription = ? AND state <> 'acknowledged' AND number > ?"
-        return self._run(sql, subscription.id, last)
+        sql = (
+            "DELETE FROM delivery WHERE number IN (SELECT number FROM delivery WHERE subscription = ? "
+            "AND state <> 'acknowledged' ORDER BY number LIMIT -1 OFFSET ?)"
+        )
+        return self._run(sql, subscription.id, subscription.size)
 
     def _deliveries(self, condition: str, *values: object) -> list[DeliveryRow]:
         sql = f"SELECT {_DELIVERY} FROM delivery WHERE {condition}"  # noqa: S608 - conditions are ours, values are bound
