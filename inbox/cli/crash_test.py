@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inbox.cli.options import ATTENTION, OK, UNUSABLE, explaining, printable, stop
+from inbox.cli.options import ATTENTION, INTERRUPTED, OK, UNUSABLE, explaining, printable, stop
 from inbox.cli.publish import RoutingKeyOption, StructuredOption
 from inbox.core.crashpoints import CrashPoint, crash_points
 from inbox.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from inbox.testing.lab.matrix import Matrix, Result, Scenario
     from inbox.testing.lab.report import Report
 
@@ -128,7 +132,10 @@ def crash_test(
     with --http what was sent.
 
     Exit codes: 0 the same everywhere; 1 a difference, or something did not end in time; 2 nothing can be said: a wrong
-    option, no servers, or two quiet runs that differ.
+    option, no servers, or two quiet runs that differ; 130 interrupted, with nothing found so far.
+
+    Ctrl-C ends it after the kill that is under way, and puts the tables back. If it is killed itself, the next one puts
+    them back. INBOX_TEST_LOG=INFO lets the workers say more.
 
     Example: inbox crash-test billing.app:inbox --events events.jsonl
 
@@ -145,7 +152,7 @@ def crash_test(
     from inbox.testing.lab.events import read_events  # noqa: PLC0415 - see above
 
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it tells of connections that we kill
-    signal.signal(signal.SIGTERM, _end)
+    os.environ.setdefault("INBOX_TEST_LOG", "ERROR")  # of the workers: what they say of events is in the report
     with explaining(_COMMAND):
         wanted, racing = _points(points), _numbers(workers)
         messages = read_events(events, "structured" if structured else "binary", exchange, routing_key)
@@ -156,8 +163,10 @@ def crash_test(
         _write(report, json, html)
     _tell_end(report, wanted)
     is_reached = not (strict and wanted and {*wanted} - {CrashPoint.parse(name) for name, _ in matrix.seen})
-    if not report.is_complete or not matrix.results:
-        raise typer.Exit(ATTENTION if matrix.unsafe else UNUSABLE)
+    if not report.is_complete and not matrix.unsafe:
+        raise typer.Exit(INTERRUPTED)
+    if not matrix.results:
+        raise typer.Exit(UNUSABLE)
     raise typer.Exit(OK if report.is_safe and is_reached else ATTENTION)
 
 
@@ -168,19 +177,39 @@ def _run(matrix: Matrix, racing: list[int], wanted: list[CrashPoint] | None) -> 
     begun = time.monotonic()
     planned = 0
     try:
-        with matrix.lab:
+        with matrix.lab, _interruptible() as is_asked:
             scenarios = _prepare(matrix, racing, wanted)
             planned = len(scenarios)
-            matrix.run(scenarios, _Teller(planned))
+            tell = _Teller(planned)
+            for scenario in scenarios:
+                tell(matrix.run_one(scenario))
+                if is_asked():
+                    break
     except LabError as error:
         stop(_COMMAND, *str(error).splitlines())
     except KeyboardInterrupt:
+        planned = max(planned, 1)
+    if len(matrix.results) < planned:
         typer.echo(f"inbox {_COMMAND}: interrupted; the tables are as they were", err=True)
     return Report(matrix, matrix.lab.target, planned, time.monotonic() - begun)
 
 
-def _end(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Let SIGINT and SIGTERM end it after the kill that is under way; the second one ends it where it stands."""
+    asked: list[int] = []
+
+    def heed(number: int, _: object) -> None:
+        asked.append(number)
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # ------------------------------------------------------------------ options

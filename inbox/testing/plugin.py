@@ -6,7 +6,7 @@
         settled()
         assert_effect_once("SELECT * FROM entry WHERE payment = 'p-1'")
 
-An installation has this file as the module `inbox_pytest` too, and that is what pytest loads: importing the package
+An installation has this file as the module `inbox_pytest`, and that is what pytest loads: importing the package
 `inbox` would cost every run the import of SQLAlchemy. Nothing here depends on a plugin for asyncio.
 """
 

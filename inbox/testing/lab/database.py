@@ -101,7 +101,7 @@ class Database(Protocol):
         ...
 
     def close(self) -> None:
-        """Delete the copies, and let go of the database. May be called twice."""
+        """Delete the copies, and let go of the database. May be called twice, and after a `keep` that failed."""
         ...
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[tuple[str, ...], list[Row]]:

@@ -87,6 +87,12 @@ def message_of(
 ) -> Message:
     """`event` as it is published. A delivery goes as it is, even where it holds no event.
 
+    Args:
+        event: what to publish.
+        mode: how it travels.
+        exchange: where to; None takes the queue itself.
+        routing_key: None takes the event's type, or where there is no exchange the queue.
+
     Raises:
         ConfigurationError: it is no CloudEvent, or cannot travel in this mode.
     """
@@ -95,6 +101,7 @@ def message_of(
         decoded = decode(delivery)
     except Undecodable:
         return Message(delivery.body, delivery.headers, delivery.content_type, None, exchange, routing_key)
+    routing_key = decoded.type if exchange and routing_key is None else routing_key
     if isinstance(event, Delivery):
         return Message(delivery.body, delivery.headers, delivery.content_type, decoded, exchange, routing_key)
     try:
@@ -132,7 +139,4 @@ def _read(lines: Iterable[bytes], mode: Mode, exchange: str | None, routing_key:
             message = message_of(line, mode, exchange, routing_key)
         except ConfigurationError as error:
             raise ConfigurationError(f"line {number}: {error}") from None
-        if exchange is not None and routing_key is None and message.event is not None:
-            key = message.event.type
-            message = Message(message.body, message.headers, message.content_type, message.event, exchange, key)
         yield message

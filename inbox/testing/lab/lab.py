@@ -81,7 +81,7 @@ class Lab:
         self._servers: dict[str, HttpServer] = {}
         self._http = tuple(http)
         self._loop: LoopThread | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="inbox-lab-"))
+        self._folder: Path | None = None
         self._inbox = load_target(target)
         self._settings = hurried(self._inbox.settings, longest_delay)
         self.database = database_of(self._inbox)
@@ -104,7 +104,13 @@ class Lab:
         self._sent: list[Message] = []
         self._statements: list[tuple[str, tuple[object, ...]]] = []
         self.killed_at: CrashPoint | None = None
-        (self._folder / "seen").unlink(missing_ok=True)
+        self._before: Ended | None = None
+        if self._seen is not None:
+            self._seen.unlink(missing_ok=True)
+
+    @property
+    def _seen(self) -> Path | None:
+        return None if self._folder is None else self._folder / "seen"
 
     # ------------------------------------------------------------ life
     def open(self) -> Self:
@@ -115,6 +121,7 @@ class Lab:
             StartupError, TransportError: a server cannot be reached.
         """
         self._loop = LoopThread()
+        self._folder = Path(tempfile.mkdtemp(prefix="inbox-lab-"))
         try:
             self._servers = {variable: HttpServer() for variable in self._http}
             self.database.keep()
@@ -145,7 +152,9 @@ class Lab:
             for server in self._servers.values():
                 server.close()
             self._servers = {}
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
+                self._folder = None
 
     def __enter__(self) -> Self:
         return self.open()
@@ -208,14 +217,26 @@ class Lab:
         Raises:
             ConfigurationError: one is no CloudEvent.
             TransportError: one is in no queue.
-            LabError: a worker does not start.
+            LabError: a worker does not start, or the database knew one before the lab came.
         """
         messages = [
             event if isinstance(event, Message) else message_of(event, mode, exchange, routing_key) for event in events
         ]
+        self._require_unknown(messages)
         self._sent += messages
         self._start_for_events()
         self._running(self.queue.publish(messages * copies))
+
+    def _require_unknown(self, messages: Iterable[Message]) -> None:
+        if self._before is None:
+            self._before = self._ended()
+        for message in messages:
+            key = self._key(message)
+            if key is not None and (key in self._before.applied or key in self._before.quarantined):
+                raise LabError(
+                    f"the database that the lab was given knows event {self._name_of(message, 0)} already, so nothing "
+                    "would come of it: delete the rows of the inbox's tables, or give the event another id"
+                )
 
     def redeliver(self, copies: int = 1) -> None:
         """Publish everything that was published in this scenario again, under the same ids.
@@ -286,6 +307,7 @@ class Lab:
         Raises:
             AssertionError: it is not there, or more than once.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         rows = self.effects(sql, *arguments)
         is_count = _COUNTS.match(sql) is not None and len(rows) == 1 and len(rows[0]) == 1
         found = int(rows[0][0]) if is_count else len(rows)
@@ -314,6 +336,7 @@ class Lab:
             AssertionError: they differ; the message says in which rows.
             LabError: the quiet runs differ from each other, or do not end.
         """
+        __tracebackhide__ = True  # as above
         here = snapshot or self.observe(checks)
         what, messages = self._after_what(), list(dict.fromkeys(self._sent))
         known = self.quiet_run(messages, ignore=ignore, checks=tuple(here.checks) or checks)
@@ -376,7 +399,7 @@ class Lab:
 
     def seen(self) -> set[Seen]:
         """The points that were passed in this scenario, each with the type of the event; "" before that is known."""
-        return points_seen(self._folder / "seen")
+        return set() if self._seen is None else points_seen(self._seen)
 
     @property
     def is_armed(self) -> bool:
@@ -420,41 +443,42 @@ class Lab:
 
     def _order(self) -> Order:
         urls = {variable: server.url for variable, server in self._servers.items()}
-        seen = str(self._folder / "seen")
+        seen = str(self._seen)
         return Order(self.target, tuple(sys.path), str(Path.cwd()), {**os.environ, **urls}, seen, self._longest_delay)
 
     def _await_death(self, ends_at: float) -> None:
         """Wait until a victim is dead, or everything has ended without that."""
         victims = self._victims
-        point = victims[0].crash
-        while not (dead := [victim for victim in victims if not victim.is_alive()]):
-            if not self._left() and not self._ready():
-                # Only a worker that has ended for certain has passed everything that it would pass.
-                codes = [victim.stop(self.timeout) for victim in victims]
-                dead = [victim for victim in victims if victim.reached]
-                if not dead and any(code != 0 for code in codes):
-                    raise LabError(f"workers ended with exit codes {codes}: their log, on standard error, says why")
+        while all(victim.is_alive() for victim in victims):
+            left, ready = self._left(), self._ready()
+            if not left and not ready:
                 break
             if time.monotonic() > ends_at:
-                raise self._unsettled(self._left(), self._ready())
+                raise self._unsettled(left, ready)
             multiprocessing.connection.wait([victim.sentinel for victim in victims], _PAUSE)
+        if all(victim.is_alive() for victim in victims):
+            # Only a worker that has ended for certain has passed everything that it would pass.
+            codes = [victim.stop(self.timeout) for victim in victims]
+        else:
+            codes = [victim.exit_code for victim in victims if not victim.is_alive()]
         self._victims = []
         for victim in victims:
             victim.kill()
         self._running(self.queue.bury())
-        for victim in dead:
-            if victim.exit_code != -signal.SIGKILL:
-                raise LabError(
-                    f"a worker ended with exit code {victim.exit_code}: its log, on standard error, says why"
-                )
-        if not any(victim.reached for victim in victims):
-            if self.when_unreached is None or point is None:
-                raise PointNotReachedError(f"{point} was not reached by these events")
-            self.when_unreached(point)
-            return
-        self.killed_at = point
-        if point is not None:
+        is_dead = any(victim.reached for victim in victims)
+        if not {*codes} <= {0, -signal.SIGKILL}:
+            raise LabError(f"workers ended with exit codes {codes}: their log, on standard error, says why")
+        self._note_death(victims[0].crash, is_dead=is_dead)
+
+    def _note_death(self, point: CrashPoint | None, *, is_dead: bool) -> None:
+        assert point is not None  # noqa: S101 - victims have one
+        if is_dead:
+            self.killed_at = point
             self.kills.append(point)
+        elif self.when_unreached is None:
+            raise PointNotReachedError(f"{point} was not reached by these events")
+        else:
+            self.when_unreached(point)
 
     def _await_ends(self, ends_at: float) -> None:
         """Let a worker run until nothing is left that anybody could see."""
@@ -495,8 +519,8 @@ class Lab:
 
     def _left(self) -> list[str]:
         """Names of the events that have not ended."""
-        ended = self._ended()
-        keyless = len({message.body for message in self._sent if self._key(message) is None})
+        ended, before = self._ended(), self._before or Ended()
+        keyless = before.keyless + len({message.body for message in self._sent if self._key(message) is None})
         left = [
             self._name_of(message, turn)
             for turn, message in self._numbered()

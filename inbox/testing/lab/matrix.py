@@ -13,7 +13,7 @@ from inbox.testing.lab.comparison import Baseline, Difference, Observation, diff
 from inbox.testing.lab.database import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from inbox.testing.lab.events import Message
     from inbox.testing.lab.lab import Lab
@@ -155,24 +155,12 @@ class Matrix:
         self.quiet_seconds = time.monotonic() - begun
         return self.known
 
-    def run(self, scenarios: Sequence[Scenario], told: Callable[[Result], None]) -> list[Result]:
-        """Run each scenario.
-
-        Args:
-            scenarios: see `plan`.
-            told: called with the result of each.
+    def run_one(self, scenario: Scenario) -> Result:
+        """Kill, let another worker do the rest, and compare.
 
         Raises:
             LabError: the database cannot be put back.
         """
-        for scenario in scenarios:
-            result = self.run_one(scenario)
-            self.results.append(result)
-            told(result)
-        return self.results
-
-    def run_one(self, scenario: Scenario) -> Result:
-        """Kill, let another worker do the rest, and compare."""
         begun = time.monotonic()
         lab = self.lab
         lab.begin()
@@ -189,7 +177,9 @@ class Matrix:
         if outcome != "unsettled":
             found = tuple(self._compared())
             outcome = "different" if found else outcome
-        return Result(scenario, outcome, time.monotonic() - begun, found, detail)
+        result = Result(scenario, outcome, time.monotonic() - begun, found, detail)
+        self.results.append(result)
+        return result
 
     def _compared(self) -> list[Difference]:
         here = self.lab.observe(self.checks)

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 import tempfile
+import weakref
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -82,6 +83,7 @@ class MemoryLab:
         self._inbox = load_target(inbox) if isinstance(inbox, str) else inbox
         self._folder = Path(tempfile.mkdtemp(prefix="inbox-lab-"))
         self._file = self._folder / "lab.db"
+        self._cleaning = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._store: Any = MemoryStore() if store == "memory" else self._sqlite()
 
     def _sqlite(self) -> object:
@@ -97,7 +99,7 @@ class MemoryLab:
 
     def close(self) -> None:
         """Delete the database. May be called twice."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._cleaning()
 
     def __enter__(self) -> Self:
         return self

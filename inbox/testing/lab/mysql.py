@@ -38,6 +38,8 @@ _MOST_ROWS: Final = 100_000
 #: Triggers write while others are put back; so often everything is looked at again.
 _MOST_PASSES: Final = 4
 _PATIENCE: Final = 30
+#: Looks for sessions of dead workers; the server sees a broken connection in a moment.
+_FAREWELL: Final = 100
 _NUMBER: Final = re.compile(r"\bAUTO_INCREMENT=(\d+)")
 
 
@@ -73,6 +75,7 @@ class MySQLDatabase:
         self._keeping: pymysql.Connection[Any] | None = None
         self._kept: dict[str, _Kept] = {}
         self._known: set[int] = set()
+        self._is_held = False
 
     @property
     def name(self) -> str:
@@ -84,15 +87,15 @@ class MySQLDatabase:
         """See `Database.keep`."""
         with self._refusing("cannot be used"):
             self._asking = self._connect()
-            self._keeping = self._connect(
-                # Zero is a number like any other, and what the tables hold already is not to be judged.
-                "sql_mode = 'NO_AUTO_VALUE_ON_ZERO'",
-                "foreign_key_checks = 0",
-            )
+            self._keeping = self._connect_to_keep()
             self._take()
             self._recover()
             self._known = self._sessions()
             self._copy()
+
+    def _connect_to_keep(self) -> pymysql.Connection[Any]:
+        # Zero is a number like any other, and what the tables hold already is not to be judged.
+        return self._connect("sql_mode = 'NO_AUTO_VALUE_ON_ZERO'", "foreign_key_checks = 0")
 
     def _take(self) -> None:
         (held,) = self._ask("SELECT GET_LOCK(%s, 0)", (f"{_LIST}:{self.name}"[:64],))[0]
@@ -101,6 +104,7 @@ class MySQLDatabase:
                 f"another lab works in the database {self.name!r}: wait for its end, or give each its own database "
                 "(with pytest-xdist: one for each worker)"
             )
+        self._is_held = True
 
     def _recover(self) -> None:
         """Put back what a lab that was killed has left, and delete its copies."""
@@ -162,6 +166,8 @@ class MySQLDatabase:
     def put_back(self) -> None:
         """See `Database.put_back`."""
         with self._failing("could not be put back as it was"):
+            if self._keeping is None or not self._keeping.open:  # Ctrl-C in the middle of an answer closes it
+                self._keeping = self._connect_to_keep()
             self._wait_for_the_dead()
             for name in self._names():
                 if name not in self._kept and not name.startswith(_LIST):
@@ -205,11 +211,16 @@ class MySQLDatabase:
         return bool(one == other)
 
     def _wait_for_the_dead(self) -> None:
-        """Wait for the sessions of workers that were killed: what they had sent is still carried out."""
-        for _ in range(_PATIENCE * 20):
-            if not self._sessions() - self._known:
+        """Wait for the sessions of workers that were killed: what they had sent is still carried out.
+
+        Those that stay are no workers': somebody looks at the tables, and may.
+        """
+        own = {self._ask("SELECT CONNECTION_ID()")[0][0]}
+        for _ in range(_FAREWELL):
+            if not self._sessions() - self._known - own:
                 return
-            self._ask("DO SLEEP(0.05)")
+            self._ask("DO SLEEP(0.02)")
+        self._known = self._sessions()
 
     def _sessions(self) -> set[int]:
         rows = self._ask("SELECT id FROM information_schema.processlist WHERE db = DATABASE()")
@@ -218,10 +229,11 @@ class MySQLDatabase:
     def close(self) -> None:
         """See `Database.close`."""
         try:
-            if self._keeping is not None and self._keeping.open:
+            if self._is_held and self._keeping is not None and self._keeping.open:
                 with self._failing("keeps copies of the lab's"):
                     self._drop_copies()
         finally:
+            self._is_held = False  # what lies there otherwise is another lab's
             for connection in (self._asking, self._keeping):
                 if connection is not None and connection.open:
                     connection.close()
@@ -262,6 +274,7 @@ class MySQLDatabase:
                 "SELECT table_name, column_name FROM information_schema.columns "
                 "WHERE table_schema = DATABASE() AND extra LIKE '%auto_increment%'"
             )[1]
+            if not str(table).startswith(_LIST)
         }
         references = self.query(
             "SELECT table_name, column_name, referenced_table_name, referenced_column_name "

@@ -1,0 +1,1 @@
+"""A handler that is not safe, and the same one mended."""
