@@ -5,9 +5,11 @@ import socket
 import pytest
 
 from inbox.adapters.mysql import MySQL
+from inbox.adapters.mysql.engine import make_engine, prove_guard
 from inbox.config import DatabaseSettings
-from inbox.errors import ConfigurationError, SchemaError, StartupError, TlsError
+from inbox.errors import ConfigurationError, Contended, SchemaError, StartupError, StoreUnavailable, TlsError
 from inbox.tables import TableNames
+from inbox.testing.faults import Direction, Fault, FaultProxy, MySqlFraming
 from tests.integration.store_rig import MySQLRig
 from tests.pairs import Driver, Pair
 
@@ -101,3 +103,21 @@ def test_a_url_that_cannot_be_used(url: str) -> None:
 def test_a_consumer_name_that_cannot_be_stored(name: str) -> None:
     with pytest.raises(ConfigurationError):
         MySQL("mysql://u@h/d").for_consumer(name, concurrency=1, deadline=1.0)
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+async def test_a_connection_that_is_lost_while_the_guard_is_proved_says_nothing_of_the_guard(
+    rig: MySQLRig, number: int
+) -> None:
+    """Of the proof's own packets behind those of its log-in; each lost answer was taken for a driver that is blind."""
+    async with FaultProxy(rig.pair.database.host, rig.pair.database.port, MySqlFraming) as proxy:
+        engine = make_engine(rig.through(proxy.port), DatabaseSettings(connect_timeout=3.0), deadline=5.0)
+        await prove_guard(engine)
+        before = proxy.traffic.copy()
+        await prove_guard(engine)
+        spent = proxy.traffic - before
+        broken = proxy.break_at(Direction.TO_SERVER, spent.packets - number + 1, Fault.CUT_BEFORE)
+        with pytest.raises((Contended, StoreUnavailable)):
+            await prove_guard(engine)
+        assert broken.reached.is_set()
+        await engine.dispose()

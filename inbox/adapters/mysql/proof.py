@@ -32,7 +32,8 @@ async def prove_guard(engine: AsyncEngine) -> None:
 
     Raises:
         GuardError: a command went through that must not, or an error went by.
-        Contended, StoreUnavailable, ConfigurationError, TlsError: as `open_lane`.
+        Contended: the connection was lost meanwhile, which proves nothing.
+        StoreUnavailable, ConfigurationError, TlsError: as `open_lane`.
     """
     lane = await open_lane(engine)
     guard = lane.driver.guard
@@ -40,10 +41,22 @@ async def prove_guard(engine: AsyncEngine) -> None:
     carried = UNIT.set(token)
     try:
         await _prove(lane, guard, token)
+        _require_link(lane)
+    except Exception as error:
+        if isinstance(error, Contended):
+            raise
+        # What answers with an error because it is gone has neither refused a command nor let one through.
+        _require_link(lane, error)
+        raise
     finally:
         UNIT.reset(carried)
         guard.stop()
         lane.discard()
+
+
+def _require_link(lane: Lane, error: Exception | None = None) -> None:
+    if not lane.driver.is_open:
+        raise Contended("the connection was lost while the guard was proved") from error
 
 
 async def _prove(lane: Lane, guard: Guard, token: UnitToken) -> None:
