@@ -1,0 +1,213 @@
+"""Both links are cut at every packet of a delivery in turn: before it, inside of it and behind it, either way.
+
+A quiet run through the proxies says how many packets there are. In `make crash` every position has its turn; in
+`make test` some, drawn by the seed.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from inbox.adapters.rabbitmq.publisher import Publisher
+from inbox.testing.faults import Direction, Fault, FaultProxy
+from tests.crash.consumer import BROKER, SETTINGS, Links, at_work, library_leaves_sockets, linked
+from tests.crash.world import World
+
+pytestmark = [pytest.mark.timeout(600), *library_leaves_sockets]
+
+CUTS = (Fault.CUT_BEFORE, Fault.CUT_INSIDE, Fault.CUT_AFTER)
+#: What a delivery can be; each takes other packets.
+FLOWS = ("apply", "duplicate", "flaky", "reject")
+#: Positions of one test under a seed.
+DRAWN = 5
+
+
+@pytest.fixture
+async def links(world: World) -> AsyncIterator[Links]:
+    async with linked(world) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a link is cut."""
+
+    direction: Direction
+    number: int
+    fault: Fault
+
+
+@dataclass
+class Runs:
+    """Deliveries of one flow, one after the other, through one consumer."""
+
+    links: Links
+    publisher: Publisher
+    flow: str
+
+    async def warm(self) -> None:
+        """Whatever was lost before is made again, and what it left has come back and ended."""
+        if self.flow == "flaky":
+            await self.links.wait_ended(await self.links.publish_behind_copies(self.publisher))
+        await self.run(await self.known())
+
+    async def known(self) -> str | None:
+        """The id of an event that was applied already, where the flow is a duplicate's."""
+        if self.flow != "duplicate":
+            return None
+        identifier = await self.links.publish(self.publisher, "apply")
+        await self.links.wait_ended(identifier)
+        await self.links.wait_quiet()
+        return identifier
+
+    async def run(self, known: str | None) -> None:
+        """One delivery, to its end."""
+        begun = self.links.hands.begun
+        kind = "apply" if self.flow == "duplicate" else self.flow
+        identifier = await self.links.publish(self.publisher, kind, known)
+        async with asyncio.timeout(30):
+            while self.links.hands.begun == begun:
+                await asyncio.sleep(0.003)
+        await self.links.wait_ended(identifier)
+        await self.links.wait_quiet()
+
+    async def count(self, proxy: FaultProxy) -> dict[Direction, int]:
+        """Packets of an undisturbed run over one link."""
+        await self.warm()
+        known = await self.known()
+        before = proxy.traffic.copy()
+        await self.run(known)
+        spent = proxy.traffic - before
+        return {direction: spent.sent(direction) for direction in Direction}
+
+    async def cut(self, proxy: FaultProxy, position: Position) -> None:
+        await self.warm()
+        known = await self.known()
+        broken = proxy.break_at(position.direction, position.number, position.fault)
+        await self.run(known)
+        assert broken.reached.is_set(), f"{position} was really reached"
+
+
+def drawn(positions: list[Position], request: pytest.FixtureRequest, number: int = DRAWN) -> list[Position]:
+    """All of them, or under a seed some."""
+    seed = request.config.getoption("--rotate")
+    if seed is None or len(positions) <= number:
+        return positions
+    return random.Random(f"{seed} {request.node.nodeid}").sample(positions, number)  # noqa: S311 - to be repeated
+
+
+@pytest.mark.parametrize("link", ["database", "broker"])
+@pytest.mark.parametrize("flow", FLOWS)
+async def test_every_packet_of_a_delivery_is_cut(
+    links: Links, flow: str, link: str, request: pytest.FixtureRequest
+) -> None:
+    proxy: FaultProxy = getattr(links, link)
+    async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
+        runs = Runs(links, publisher, flow)
+        counts = await runs.count(proxy)
+        assert all(counts.values()), counts
+        positions = [
+            Position(direction, number, fault)
+            for direction, packets in counts.items()
+            for number in range(1, packets + 1)
+            for fault in CUTS
+        ]
+        chosen = drawn(positions, request)
+        for position in chosen:
+            await runs.cut(proxy, position)
+        await runs.warm()
+    print(f"{flow} over the {link}: {counts}, {len(chosen)} of {len(positions)} positions")
+    await links.judge()
+
+
+# ------------------------------------------------------------------ a whole life
+async def live(links: Links, publisher: Publisher) -> None:
+    """A consumer starts, applies an event that waits for it, and stops; a link that is cut meanwhile costs time."""
+    identifier = await links.publish(publisher, "apply")
+    async with at_work(links):
+        await links.wait_ended(identifier)
+        await links.wait_quiet()
+
+
+@pytest.mark.parametrize("link", ["database", "broker"])
+async def test_every_packet_from_start_to_stop_is_cut(links: Links, link: str, request: pytest.FixtureRequest) -> None:
+    """Log-in, the checks of both sides, the delivery and the good-bye; each position is cut in one of the three ways.
+
+    One that is not reached, for a life is not always told in as many packets, must be among the last.
+    """
+    proxy: FaultProxy = getattr(links, link)
+    async with Publisher(links.world.pair.amqp_url) as publisher:
+        async with at_work(links):
+            pass  # now there is something to publish to
+        await live(links, publisher)
+        before = proxy.traffic.copy()
+        await live(links, publisher)
+        spent = proxy.traffic - before
+        positions = [
+            Position(direction, number, CUTS[number % len(CUTS)])
+            for direction in Direction
+            for number in range(1, spent.sent(direction) + 1)
+        ]
+        chosen = drawn(positions, request)
+        for position in chosen:
+            broken = proxy.break_at(position.direction, position.number, position.fault)
+            await live(links, publisher)
+            is_last = position.number > spent.sent(position.direction) - 3
+            assert broken.reached.is_set() or is_last, f"{position} was really reached"
+            proxy.disarm()
+        await live(links, publisher)
+    print(f"a life over the {link}: {len(chosen)} of {len(positions)} positions")
+    await links.judge()
+
+
+# ------------------------------------------------------------------ silence
+SILENT = replace(SETTINGS, deadline=1)
+#: Seconds after which a silent broker is given up: three heartbeats.
+HEARTBEAT = 1
+
+
+@pytest.mark.parametrize("link", ["database", "broker"])
+async def test_the_link_falls_silent_at_every_packet_and_never_says_a_word_again(
+    links: Links, link: str, request: pytest.FixtureRequest
+) -> None:
+    """No end is seen by anybody: the unit's deadline ends the wait for a database, the heartbeat that for a broker.
+
+    The server keeps the orphan's session, and with it the claim, until its `wait_timeout`.
+    """
+    links.settings, links.broker_settings = SILENT, replace(BROKER, heartbeat=HEARTBEAT)
+    proxy: FaultProxy = getattr(links, link)
+    async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
+        runs = Runs(links, publisher, "apply")
+        counts = await runs.count(proxy)
+        # Heartbeats may be among what was counted: what is beyond the delivery is one of them, and as good a position.
+        positions = [
+            Position(direction, number, Fault.SILENCE)
+            for direction, packets in counts.items()
+            for number in range(1, packets + 1)
+        ]
+        for position in drawn(positions, request, 1):
+            await runs.warm()
+            broken = proxy.break_at(position.direction, position.number, position.fault)
+            await runs.run(None)
+            assert broken.reached.is_set(), f"{position} was really reached"
+    await links.judge()
+
+
+async def test_links_that_are_as_slow_as_can_be(links: Links) -> None:
+    """Every packet comes in pieces of a few octets."""
+    async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
+        for flow in FLOWS:
+            runs = Runs(links, publisher, flow)
+            await runs.warm()
+            known = await runs.known()
+            for proxy in (links.database, links.broker):
+                proxy.throttle(4000)
+                proxy.delay(0.002)
+            await runs.run(known)
+            for proxy in (links.database, links.broker):
+                proxy.throttle(None)
+                proxy.delay(0)
+    await links.judge()
