@@ -22,7 +22,8 @@ SYSTEM_FOLDERS = (
 # replaces the process: the server has the id that was started.
 ENTER_TREE = """
 tree=$1 user=$2; shift 2
-for folder in proc dev tmp; do mount --rbind "/$folder" "$tree/$folder" || exit 125; done
+mkdir -p "$tree/var/tmp"
+for folder in proc dev tmp var/tmp; do mount --rbind "/$folder" "$tree/$folder" || exit 125; done
 exec chroot --userspec="$user" "$tree" "$@"
 """
 
@@ -48,7 +49,7 @@ class Installation:
         return None
 
     def enter(self, command: Sequence[str]) -> list[str]:
-        """The command as it is started from outside; what is below /tmp has the same path inside."""
+        """The command as it is started from outside; what is below /tmp and /var/tmp has the same path inside."""
         if self.tree is not None:
             shell = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER_TREE, "enter"]
             return [*shell, str(self.tree), f"{NOBODY}:{NOBODY}", *command]

@@ -24,10 +24,13 @@ class Processes:
     """Starts processes in a directory of this run's, and ends them with it.
 
     A guardian in a session of its own ends what is left when this process goes without closing, SIGKILL included.
+
+    Args:
+        data: folder in which that directory is made; None takes INBOX_SERVICES_DATA, or what suits tests.
     """
 
-    def __init__(self) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="inbox-tests-", dir=_where()))
+    def __init__(self, data: Path | None = None) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="inbox-tests-", dir=data or _where()))
         self.home.chmod(0o755)
         self._lock = threading.Lock()
         self._started: list[subprocess.Popen[bytes]] = []
@@ -93,7 +96,10 @@ def _where() -> str | None:
     """In memory where there is room: a SIGKILL takes nothing from there, and most of a test is its CREATE TABLEs.
 
     Short in any case, and for root where another user can get at it: a Unix socket's path may be 107 bytes long.
+    INBOX_SERVICES_DATA names another folder, as for measurements, which need a disk.
     """
+    if chosen := os.environ.get("INBOX_SERVICES_DATA"):
+        return chosen
     in_memory = Path("/dev/shm")  # noqa: S108 - a name that nobody can guess is made in it
     if in_memory.is_dir() and os.access(in_memory, os.W_OK) and shutil.disk_usage(in_memory).free >= ROOM:
         return str(in_memory)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from pathlib import Path
 from typing import Self
 
 from tests.services.brokers import LocalRabbit
@@ -31,10 +32,15 @@ class Services:
     """Finds and starts what a run needs, hands out handles, and on leaving stops everything that it started.
 
     Places are asked in the order of PLACES; INBOX_SERVICES_FROM names the only ones to ask, separated by commas.
+
+    Args:
+        say: told what is found and started.
+        data: where the servers that it starts itself have their data; None leaves it to `Processes`.
     """
 
-    def __init__(self, say: Say = print) -> None:
+    def __init__(self, say: Say = print, data: Path | None = None) -> None:
         self._say = say
+        self._data = data
         self._running: dict[ServiceName, Service] = {}
         self._without_mysql: str | None = None
         self._made_processes: Processes | None = None
@@ -136,7 +142,7 @@ class Services:
 
     @cached_property
     def _processes(self) -> Processes:
-        self._made_processes = Processes()
+        self._made_processes = Processes(self._data)
         return self._made_processes
 
     @cached_property

@@ -1,0 +1,197 @@
+"""What is compared: the consumers, the loads, and which of them a run measures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Literal
+
+Kind = Literal["all-new", "10% duplicates", "all-duplicates", "one alone"]
+
+
+@dataclass(frozen=True)
+class Consumer:
+    """One program that consumes.
+
+    Attributes:
+        id: its name in tables and for `--only`.
+        family: what it is: `raw`, `core`, `inbox` and so on.
+        program: module of `benchmarks.consumers`, or `node`.
+        driver, loop, handler: how it reaches the database, on which event loop, with what in the handler's hands.
+        mode: how many events share a transaction.
+        prefetch: deliveries in hand for each event at work; None leaves it to the consumer's own default.
+        needs: module that must be installed.
+    """
+
+    id: str
+    family: str
+    program: str
+    driver: str = "aiomysql"
+    loop: str = "asyncio"
+    handler: str = "cursor"
+    mode: str = "per-event"
+    prefetch: int | None = 1
+    needs: str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its library is there. Node's are found when they are installed."""
+        return all(
+            find_spec(name) is not None for name in (self.needs, self.loop) if name is not None and name != "node"
+        )
+
+
+def _inbox(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Consumer:
+    told = [part for part in (driver, loop) if part not in ("aiomysql", "asyncio")]
+    return Consumer(
+        "-".join(["inbox", handler, *told]),
+        "inbox",
+        "inbox_worker",
+        driver,
+        loop,
+        handler,
+        prefetch=None,
+        needs="asyncmy" if driver == "asyncmy" else None,
+    )
+
+
+RAW: Final = Consumer("raw", "raw", "raw")
+NODE: Final = Consumer("node", "node", "node", driver="mysql2", loop="node")
+CONSUMERS: Final = (
+    RAW,
+    NODE,
+    Consumer("raw-asyncmy", "raw", "raw_asyncmy", driver="asyncmy", needs="asyncmy"),
+    Consumer("raw-asyncmy-uvloop", "raw", "raw_asyncmy", driver="asyncmy", loop="uvloop", needs="asyncmy"),
+    Consumer("raw-coalesced", "raw", "raw_coalesced", prefetch=4),
+    Consumer("core", "core", "core", handler="core"),
+    Consumer("orm", "orm", "orm", handler="orm"),
+    Consumer("faststream", "faststream", "with_faststream", handler="core", needs="faststream"),
+    *(_inbox(handler) for handler in ("connection", "session", "session-orm", "sync")),
+    *(_inbox(handler, "asyncmy") for handler in ("connection", "session")),
+    *(_inbox(handler, loop="uvloop") for handler in ("connection", "session")),
+    *(_inbox(handler, "asyncmy", "uvloop") for handler in ("connection", "session", "session-orm", "sync")),
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is consumed, and how much of it at once.
+
+    Attributes:
+        kind: what the deliveries are.
+        in_flight: events at work at once.
+        body: octets of each body.
+        pair: of servers: `newest` is MySQL, `oldest` MariaDB.
+    """
+
+    kind: Kind = "all-new"
+    in_flight: int = 8
+    body: int = 512
+    pair: str = "newest"
+
+    @property
+    def workload(self) -> str:
+        """Its name, with what differs from the usual: ratios hold within one workload and number in flight."""
+        size = [] if self.body == Load.body else [f"{self.body >> 10} KiB"]
+        servers = [] if self.pair == Load.pair else ["MariaDB"]
+        return ", ".join([self.kind, *size, *servers])
+
+    def __str__(self) -> str:
+        return f"{self.workload}, {self.in_flight} in flight"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One figure: a consumer under a load."""
+
+    consumer: Consumer
+    load: Load
+
+    def __str__(self) -> str:
+        return f"{self.consumer.id}, {self.load}"
+
+
+#: Deliveries of one timed run, by how many are in flight: one to three seconds each.
+EVENTS: Final = {1: 1000, 8: 3000, 32: 5000, 128: 5000}
+#: Of a quick one.
+QUICK_EVENTS: Final = {1: 300, 8: 1200, 32: 2000, 128: 2000}
+ALONE: Final = 200
+#: For the estimate: deliveries a second, and seconds that a run takes besides: publishing, a start, checks.
+_RATES: Final = {1: 400, 8: 1300, 32: 1700, 128: 1700}
+_BESIDE: Final = 2.2
+_SERVERS: Final = 25.0
+
+_STRONGEST: Final = (
+    *("raw", "node", "raw-coalesced", "core"),
+    *("inbox-connection", "inbox-session", "inbox-connection-asyncmy-uvloop"),
+)
+_QUICK: Final = (
+    *("raw", "node", "raw-asyncmy-uvloop", "raw-coalesced", "core", "orm", "faststream"),
+    *("inbox-connection", "inbox-session", "inbox-session-orm", "inbox-sync", "inbox-connection-asyncmy-uvloop"),
+)
+
+
+def _cells(load: Load, names: Sequence[str] | None = None) -> Iterator[Cell]:
+    for consumer in CONSUMERS:
+        if names is None or consumer.id in names:
+            yield Cell(consumer, load)
+
+
+def quick_grid() -> list[Cell]:
+    """A look in four minutes: everything at 8 in flight, the strongest at 32, two with duplicates and alone."""
+    few = ("raw", "inbox-connection")
+    return [
+        *_cells(Load(), _QUICK),
+        *_cells(Load(in_flight=32), ("raw", "raw-coalesced", "inbox-connection", "inbox-session")),
+        *_cells(Load("all-duplicates"), few),
+        *_cells(Load("one alone", 1), few),
+    ]
+
+
+def full_grid() -> list[Cell]:
+    """Everything at 8 and at 32 in flight; the strongest under every other load."""
+    loads = [
+        *(Load(in_flight=number) for number in (1, 128)),
+        *(Load(kind, number) for kind in ("10% duplicates", "all-duplicates") for number in (8, 32)),
+        Load("one alone", 1),
+        *(Load(body=64 << 10, in_flight=number) for number in (8, 32)),
+        *(Load(in_flight=number, pair="oldest") for number in (1, 8, 32)),
+        Load("one alone", 1, pair="oldest"),
+    ]
+    everything = [cell for number in (8, 32) for cell in _cells(Load(in_flight=number))]
+    return everything + [cell for load in loads for cell in _cells(load, _STRONGEST)]
+
+
+def only(cells: Iterable[Cell], patterns: Sequence[str]) -> list[Cell]:
+    """Those whose name matches one of `patterns`, and raw under each of their loads, for a ratio needs it.
+
+    Args:
+        cells: of a grid.
+        patterns: regular expressions, looked for in names such as `inbox-session, all-new, 8 in flight`; all where
+            there are none.
+    """
+    listed = list(cells)
+    if not patterns:
+        return listed
+    chosen = {cell for cell in listed if any(re.search(pattern, str(cell)) for pattern in patterns)}
+    loads = {cell.load for cell in chosen}
+    return [cell for cell in listed if cell in chosen or (cell.consumer is RAW and cell.load in loads)]
+
+
+def events_of(load: Load, *, quick: bool) -> int:
+    """Deliveries of one timed run under `load`."""
+    if load.kind == "one alone":
+        return ALONE >> quick
+    fitting = (QUICK_EVENTS if quick else EVENTS)[load.in_flight]
+    return fitting if load.body <= 1 << 10 else fitting // 4
+
+
+def estimate(cells: Sequence[Cell], rounds: int, *, quick: bool) -> float:
+    """Seconds that a run is likely to take on a machine with two cores."""
+    seconds = sum(
+        (rounds + 1) * _BESIDE + rounds * events_of(cell.load, quick=quick) / _RATES[cell.load.in_flight]
+        for cell in cells
+    )
+    return seconds + _SERVERS

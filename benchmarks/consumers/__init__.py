@@ -1,0 +1,1 @@
+"""Consumers that are compared, one a file, each a program of its own with the command line of `contract`."""
