@@ -21,7 +21,7 @@ def test_killed_before_commit(
     assert_effect_once("SELECT * FROM invoice WHERE customer = 'ada'")
 
 
-@pytest.mark.crash_matrix(points=["after:claim", "after:apply", "after:commit"])
+@pytest.mark.crash_matrix(points=["after:apply", "after:commit"])
 def test_killed_anywhere(inbox_lab: Lab) -> None:
     inbox_lab.publish(ORDER, copies=2)
     inbox_lab.settled()

@@ -154,11 +154,11 @@ def crash_test(
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it tells of connections that we kill
     os.environ.setdefault("INBOX_TEST_LOG", "ERROR")  # of the workers: what they say of events is in the report
     with explaining(_COMMAND):
-        wanted, racing = _points(points), _numbers(workers)
+        wanted, racing, ignored = _points(points), _numbers(workers), tuple(_ignored(ignore))
         messages = read_events(events, "structured" if structured else "binary", exchange, routing_key)
         delay = None if keep_delays else _HURRY
         lab = Lab(target, disposable=disposable, timeout=timeout, longest_delay=delay, http=http or ())
-        matrix = Matrix(lab, messages, tuple(check or ()), tuple(_ignored(ignore)))
+        matrix = Matrix(lab, messages, tuple(check or ()), ignored)
         report = _run(matrix, racing, wanted)
         _write(report, json, html)
     _tell_end(report, wanted)

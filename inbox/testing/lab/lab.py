@@ -493,7 +493,7 @@ class Lab:
             ready = 0 if left else self._ready()
             looks = 0 if left or ready else looks + 1
             if time.monotonic() > ends_at:
-                raise self._unsettled(left, ready)
+                raise self._unsettled(left, self._ready())
             time.sleep(_PAUSE)
 
     def _stop_all(self) -> None:

@@ -38,6 +38,7 @@ _MOST_ROWS: Final = 100_000
 #: Triggers write while others are put back; so often everything is looked at again.
 _MOST_PASSES: Final = 4
 _PATIENCE: Final = 30
+_NO_SUCH_TABLE: Final = 1146
 #: Looks for sessions of dead workers; the server sees a broken connection in a moment.
 _FAREWELL: Final = 100
 _NUMBER: Final = re.compile(r"\bAUTO_INCREMENT=(\d+)")
@@ -293,9 +294,14 @@ class MySQLDatabase:
             place = qualified(table, self._tables.database)
             return self.query(question.format(table=place, mark="%s"), (consumer.encode(),))[1]
 
-        return ended_of(
-            asked(APPLIED, names.inbox), asked(REFUSED, names.quarantine), asked(OPEN_STARTS, names.attempt)
-        )
+        try:
+            return ended_of(
+                asked(APPLIED, names.inbox), asked(REFUSED, names.quarantine), asked(OPEN_STARTS, names.attempt)
+            )
+        except pymysql.err.ProgrammingError as error:
+            if error.args[0] != _NO_SUCH_TABLE:
+                raise
+            return Ended()  # whoever starts a worker is told how to make them
 
     # ------------------------------------------------------------ the server
     def _ours(self) -> set[str]:

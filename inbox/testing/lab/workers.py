@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pkgutil
 import signal
@@ -85,6 +86,10 @@ def load_target(target: str) -> Inbox:
     except (AttributeError, ValueError):
         raise ConfigurationError(f"module {module!r} has no {attribute!r}") from None
     if callable(found) and not isinstance(found, Inbox):
+        try:
+            inspect.signature(found).bind()
+        except TypeError:
+            raise ConfigurationError(f"{target!r} must take no arguments and return an Inbox, or be one") from None
         found = found()
     if not isinstance(found, Inbox):
         raise ConfigurationError(f"{target!r} is a {type(found).__name__}, not an Inbox")
