@@ -11,7 +11,7 @@ SOURCES := inbox tests examples benchmarks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: check crash demo docs format lint types test services clean
+.PHONY: bench bench-quick check crash demo docs format lint types test services clean
 
 ## Format, lint, types, the site, unit and architecture tests; under a minute.
 check: lint types docs
@@ -47,6 +47,15 @@ format: $(VENV)/.made
 demo: $(VENV)/.demo
 	$(BIN)/inbox demo $(ARGS)
 
+## Events per second beside consumers by hand, on servers with their data on a disk: about an hour. What, and how it is
+## judged, is in docs/performance.md; make bench ARGS="--plan" lists it, ARGS="--only 'inbox-session,.* 8 in'" is a part.
+bench: $(VENV)/.made
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+## The same as a look, in four minutes.
+bench-quick: $(VENV)/.made
+	$(BIN)/python -m benchmarks.run --quick $(ARGS)
+
 ## Start both pairs of servers, print their DSNs, and stop them at Ctrl-C.
 services: $(VENV)/.made
 	$(BIN)/python -m tests.services
@@ -58,7 +67,7 @@ $(VENV)/.made: pyproject.toml
 	@echo "== $(VENV): newest versions"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy,reload]' --group dev --group docs
+	$(BIN)/pip install --quiet --upgrade --upgrade-strategy eager --editable '.[cli,asyncmy,reload]' --group dev --group docs --group bench
 	@touch $@
 
 # Less than the tests need, and nothing more where they have been made ready.

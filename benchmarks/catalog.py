@@ -18,7 +18,7 @@ class Consumer:
     Attributes:
         id: its name in tables and for `--only`.
         family: what it is: `raw`, `core`, `inbox` and so on.
-        program: module of `benchmarks.consumers`, or `node`.
+        program: module, or `node`.
         driver, loop, handler: how it reaches the database, on which event loop, with what in the handler's hands.
         mode: how many events share a transaction.
         prefetch: deliveries in hand for each event at work; None leaves it to the consumer's own default.
@@ -48,7 +48,7 @@ def _inbox(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Con
     return Consumer(
         "-".join(["inbox", handler, *told]),
         "inbox",
-        "inbox_worker",
+        "benchmarks.consumers.inbox_worker",
         driver,
         loop,
         handler,
@@ -57,17 +57,24 @@ def _inbox(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Con
     )
 
 
-RAW: Final = Consumer("raw", "raw", "raw")
+RAW: Final = Consumer("raw", "raw", "benchmarks.consumers.raw")
 NODE: Final = Consumer("node", "node", "node", driver="mysql2", loop="node")
 CONSUMERS: Final = (
     RAW,
     NODE,
-    Consumer("raw-asyncmy", "raw", "raw_asyncmy", driver="asyncmy", needs="asyncmy"),
-    Consumer("raw-asyncmy-uvloop", "raw", "raw_asyncmy", driver="asyncmy", loop="uvloop", needs="asyncmy"),
-    Consumer("raw-coalesced", "raw", "raw_coalesced", prefetch=4),
-    Consumer("core", "core", "core", handler="core"),
-    Consumer("orm", "orm", "orm", handler="orm"),
-    Consumer("faststream", "faststream", "with_faststream", handler="core", needs="faststream"),
+    Consumer("raw-asyncmy", "raw", "benchmarks.consumers.raw_asyncmy", driver="asyncmy", needs="asyncmy"),
+    Consumer(
+        "raw-asyncmy-uvloop",
+        "raw",
+        "benchmarks.consumers.raw_asyncmy",
+        driver="asyncmy",
+        loop="uvloop",
+        needs="asyncmy",
+    ),
+    Consumer("raw-coalesced", "raw", "benchmarks.consumers.raw_coalesced", prefetch=4),
+    Consumer("core", "core", "benchmarks.consumers.core", handler="core"),
+    Consumer("orm", "orm", "benchmarks.consumers.orm", handler="orm"),
+    Consumer("faststream", "faststream", "benchmarks.consumers.with_faststream", handler="core", needs="faststream"),
     *(_inbox(handler) for handler in ("connection", "session", "session-orm", "sync")),
     *(_inbox(handler, "asyncmy") for handler in ("connection", "session")),
     *(_inbox(handler, loop="uvloop") for handler in ("connection", "session")),
@@ -120,7 +127,7 @@ QUICK_EVENTS: Final = {1: 300, 8: 1200, 32: 2000, 128: 2000}
 ALONE: Final = 200
 #: For the estimate: deliveries a second, and seconds that a run takes besides: publishing, a start, checks.
 _RATES: Final = {1: 400, 8: 1300, 32: 1700, 128: 1700}
-_BESIDE: Final = 2.2
+_BESIDE: Final = 1.8
 _SERVERS: Final = 25.0
 
 _STRONGEST: Final = (

@@ -16,6 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from aio_pika.exceptions import AMQPError
+from pymysql.err import MySQLError
+
 from benchmarks.catalog import NODE, Cell, estimate, events_of, full_grid, only, quick_grid
 from benchmarks.database import Durability, fresh_database
 from benchmarks.disk import Place, place_of
@@ -25,6 +28,7 @@ from benchmarks.node import why_no_node
 from benchmarks.plot import plot
 from benchmarks.results import Runs, rows, why_void
 from benchmarks.table import table
+from inbox import InboxError
 from tests.services.catalog import PAIRS
 from tests.services.local import LocalService
 from tests.services.service import Service, ServiceError
@@ -33,7 +37,7 @@ from tests.services.session import Services, names_of
 _PUBLISHED: Final = ROOT / "benchmarks/results"
 _PARTIAL: Final = ROOT / "build/bench/results"
 #: On a disk, short, and open to the user that servers run as; what lies there survives a restart (hier(7)).
-_DATA: Final = Path("/var/tmp")  # noqa: S108 - a name that nobody can guess is made in it
+DATA: Final = Path("/var/tmp")  # noqa: S108 - a name that nobody can guess is made in it
 _COUNTED: Final = 200
 _COUNTED_ALONE: Final = 50
 
@@ -51,7 +55,7 @@ not count, and neither does the run.
   INBOX_MYSQL_DSN=mysql://… INBOX_RABBIT4_DSN=amqp://… python -m benchmarks.run
                                                          on servers that run already; else they are started
 
-Exit codes: 0 the run stands; 1 it is void, and why is said; 2 it could not be made.
+Exit codes: 0 the run stands; 1 it is void, and why is said; 2 it could not be made; 130 interrupted.
 """
 
 
@@ -65,6 +69,7 @@ class Session:
         events: deliveries of each timed run; None leaves them to the load.
         quick: fewer of them.
         draw: decides everything that is drawn.
+        machine: what it runs on, and how busy that was before.
         void: reasons for which nothing of it may be quoted.
         notes: what a reader should know beside the figures.
         data: by pair, where the database's data lies and what that server promises.
@@ -76,6 +81,7 @@ class Session:
     events: int | None
     quick: bool
     draw: random.Random
+    machine: dict[str, Any] = field(default_factory=machine)
     void: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     data: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -141,7 +147,7 @@ class Session:
             "is_whole": is_whole(options),
             "rounds": self.rounds,
             "seed": options.seed,
-            "machine": machine(),
+            "machine": self.machine,
             "versions": versions(),
             "databases": self.data,
             "brokers": self.brokers,
@@ -251,7 +257,7 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="timed rounds (5, or 3 with --quick)")
     parser.add_argument("--events", type=int, help="deliveries of each run, instead of one to three seconds' worth")
     parser.add_argument("--seed", type=int, default=1, help="the same seed draws the same events and orders")
-    parser.add_argument("--data", type=Path, default=_DATA, help=f"where servers that are started put data ({_DATA})")
+    parser.add_argument("--data", type=Path, default=DATA, help=f"where servers that are started put data ({DATA})")
     parser.add_argument("--allow-memory", action="store_true", help="take data that lies in memory; never to be quoted")
     parser.add_argument(
         "--results", type=Path, help="folder for what is written (benchmarks/results; of a part: build/bench/results)"
@@ -267,7 +273,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Measure, print the table, write the rest.
 
     Returns:
-        The exit code: 0 where the run stands, 1 where it is void, 2 where it could not be made.
+        The exit code: 0 where the run stands, 1 where it is void, 2 where it could not be made, 130 interrupted.
     """
     options = read(words)
     session = choose(options)
@@ -287,6 +293,12 @@ def main(words: Sequence[str] | None = None) -> int:
     except ServiceError as error:
         say(f"no servers: {error}")
         return 2
+    except (OSError, MySQLError, AMQPError, InboxError) as error:
+        say(f"a server is out of reach, or refuses: {type(error).__name__}: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("interrupted: nothing is written")
+        return 130
     session.void += why_void(measured)
     sys.stdout.write(write(session, measured, options))
     for note in session.notes:

@@ -27,7 +27,7 @@ ACCOUNTS: Final = 10_000
 SHARE_OF_DUPLICATES: Final = 0.1
 _CONFIRMED_TOGETHER: Final = 500
 #: Seconds in which what a closed consumer had in hand is back in its queue.
-_PATIENCE: Final = 10.0
+_PATIENCE: Final = 3.0
 
 
 @dataclass(frozen=True)

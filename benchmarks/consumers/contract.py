@@ -155,17 +155,21 @@ def program(consume: Callable[[Job, Meter], Awaitable[None]]) -> None:
         consume: connects, calls `meter.wait_go`, consumes, calls `meter.report`, and closes.
     """
     job = read_job()
-    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    if job.loop == "uvloop":
-        import uvloop  # noqa: PLC0415 - where it is asked for, which is where it is installed
-
-        factory = uvloop.new_event_loop
 
     async def run() -> None:
         await consume(job, Meter(job))
 
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(job.loop)) as runner:
         runner.run(run())
+
+
+def loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop]:
+    """What makes event loops of this kind."""
+    if loop == "uvloop":
+        import uvloop  # noqa: PLC0415 - where it is asked for, which is where it is installed
+
+        return uvloop.new_event_loop
+    return asyncio.new_event_loop
 
 
 def read_job() -> Job:

@@ -1,0 +1,196 @@
+"""What the benchmark would measure, what it sends, and how it shows what came of it."""
+
+import json
+import random
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from benchmarks import run
+from benchmarks.catalog import CONSUMERS, RAW, Cell, Load, estimate, full_grid, only, quick_grid
+from benchmarks.disk import Place, place_of
+from benchmarks.plot import plot
+from benchmarks.profile import layer_of
+from benchmarks.results import Runs, rows
+from benchmarks.table import table
+from benchmarks.workload import ACCOUNTS, make_batch
+from tests.unit.test_benchmarks_results import CONNECTION, runs
+
+ROOT = Path(__file__).parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+# ---------------------------------------------------------------- the grid
+def test_every_consumer_is_a_program_that_exists() -> None:
+    assert len({consumer.id for consumer in CONSUMERS}) == len(CONSUMERS)
+    programs = {consumer.program for consumer in CONSUMERS} - {"node"}
+    assert [program for program in programs if find_spec(program) is None] == []
+
+
+@pytest.mark.parametrize("grid", [quick_grid(), full_grid()], ids=["quick", "full"])
+def test_a_grid_measures_raw_under_each_of_its_loads_once(grid: list[Cell]) -> None:
+    assert len(set(grid)) == len(grid)
+    assert {cell.load for cell in grid} == {cell.load for cell in grid if cell.consumer == RAW}
+
+
+def test_the_full_grid_has_every_consumer_and_every_kind_of_load() -> None:
+    grid = full_grid()
+    assert {cell.consumer for cell in grid} == set(CONSUMERS)
+    assert {cell.load.kind for cell in grid} == {"all-new", "10% duplicates", "all-duplicates", "one alone"}
+    assert {cell.load.in_flight for cell in grid} == {1, 8, 32, 128}
+    assert {cell.load.body for cell in grid} == {512, 65536}
+    assert {cell.load.pair for cell in grid} == {"newest", "oldest"}
+
+
+def test_the_quick_grid_takes_four_minutes() -> None:
+    assert estimate(quick_grid(), 3, quick=True) <= 240
+
+
+def test_loads_differ_in_name_or_number() -> None:
+    """Whoever reads the results by these two must never mix two loads."""
+    loads = {cell.load for cell in full_grid()}
+    assert len({(load.workload, load.in_flight) for load in loads}) == len(loads)
+
+
+def test_raw_comes_along_under_the_loads_that_are_chosen() -> None:
+    chosen = only(full_grid(), ["^inbox-session, all-new, 8 in"])
+    assert [str(cell) for cell in chosen] == ["raw, all-new, 8 in flight", "inbox-session, all-new, 8 in flight"]
+    assert only(full_grid(), ["no such"]) == []
+
+
+def test_a_plan_measures_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--quick", "--plan", "--only", "^core, all-new, 8 in"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "raw, all-new, 8 in flight\ncore, all-new, 8 in flight\n"
+    assert "2 cells, 3 rounds" in err
+    assert run.main(["--plan", "--only", "no such"]) == 2
+
+
+def test_only_a_whole_grid_replaces_what_is_published() -> None:
+    assert run.is_whole(run.read(["--quick"]))
+    for words in (["--only", "raw"], ["--rounds", "1"], ["--events", "9"], ["--allow-memory"]):
+        assert not run.is_whole(run.read(words))
+
+
+# ---------------------------------------------------------------- the events
+def draw(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - test data
+
+
+def test_all_of_them_are_new() -> None:
+    batch = make_batch(Load(), 100, draw(1))
+    assert len(batch.ids) == len(batch.deliveries) == batch.effects.total() == 100
+    assert {len(event.body) for event in batch.deliveries} == {512}
+    assert all(json.loads(event.body)["account"] == event.account < ACCOUNTS for event in batch.deliveries)
+
+
+def test_a_tenth_of_them_come_again_behind_their_first_place() -> None:
+    batch = make_batch(Load("10% duplicates"), 200, draw(1))
+    assert (len(batch.deliveries), len(batch.ids), batch.effects.total()) == (200, 180, 180)
+    first: dict[str, bytes] = {}
+    for event in batch.deliveries:
+        assert first.setdefault(event.id, event.body) == event.body
+
+
+def test_all_of_them_are_known() -> None:
+    batch = make_batch(Load("all-duplicates"), 50, draw(1))
+    assert batch.known == batch.deliveries
+    assert batch.effects == Counter()
+    record = batch.known[0].record
+    assert record.key == batch.known[0].id.encode()
+    assert record.fingerprint is not None
+
+
+def test_the_same_seed_sends_the_same() -> None:
+    load = Load("10% duplicates", body=64 << 10)
+    first, second = (make_batch(load, 20, draw(7)) for _ in range(2))
+    assert first == second
+    assert {len(event.body) for event in first.deliveries} == {65536}
+
+
+# ---------------------------------------------------------------- what is shown
+def wrong() -> Runs:
+    found = Runs(Cell(CONSUMERS[-1], Load()))
+    found.wrong = "it ended early, with -9"
+    return found
+
+
+def measured() -> list[dict[str, Any]]:
+    alone = Load("one alone", 1)
+    listed = [runs(RAW, [1000, 900]), runs(CONNECTION, [1300, 1200]), wrong(), runs(RAW, [100], alone)]
+    return rows(listed, {"newest": "MySQL <9.7>"})
+
+
+def test_the_table_says_what_is_known_and_what_does_not_count() -> None:
+    shown = table(measured())
+    first, second = shown.split("### ")[1:]
+    assert first.startswith("all-new, 8 in flight\n")
+    assert second.startswith("one alone, 1 in flight\n")
+    (line,) = (line for line in first.splitlines() if line.startswith("| inbox-connection"))
+    assert [cell.strip() for cell in line.strip("|").split("|")][:4] == [
+        "inbox-connection",
+        "1,250",
+        "1.32",
+        "1.30 … 1.33",
+    ]
+    assert f"{CONSUMERS[-1].id} does not count: it ended early, with -9" in first
+    assert "database CPU" not in shown
+    widths = {len(line) for line in first.splitlines() if line.startswith("|")}
+    assert len(widths) == 1
+
+
+def test_the_plot_is_a_picture_in_light_and_dark() -> None:
+    picture = plot(measured(), "MySQL <9.7> & others")
+    tree = ET.fromstring(picture)  # noqa: S314 - a text of ours
+    words = [element.text for element in tree.iter(f"{SVG}text")]
+    assert "MySQL <9.7> & others" in words
+    assert "1.32 · 1,250/s" in words
+    assert CONSUMERS[-1].id not in words
+    bars = {element.get("class"): float(element.get("width", "0")) for element in tree.iter(f"{SVG}rect")}
+    assert bars["inbox"] / bars["raw"] == pytest.approx(1.32, abs=0.01)
+    assert "prefers-color-scheme: dark" in picture
+    right = [float(element.get("x", "0")) + 7 * len(element.text or "") for element in tree.iter(f"{SVG}text")]
+    assert max(right) <= 860
+
+
+def test_a_plot_of_nothing_is_one() -> None:
+    ET.fromstring(plot([], "nothing"))  # noqa: S314 - a text of ours
+
+
+# ---------------------------------------------------------------- what it runs on
+def test_where_data_lies_is_told(tmp_path: Path) -> None:
+    place = place_of(tmp_path)
+    assert place.folder == str(tmp_path)
+    assert place.filesystem != "unknown"
+    assert place.sync_us is not None
+    assert place_of(tmp_path / "none").folder is None
+
+
+def test_memory_is_no_disk() -> None:
+    assert Place("/dev/shm", "tmpfs").is_in_memory  # noqa: S108 - nothing is put there
+    assert not Place("/var/lib/mysql", "ext4").is_in_memory
+
+
+def test_node_gets_exact_versions_and_no_lock_file() -> None:
+    folder = ROOT / "benchmarks/consumers/node"
+    versions = json.loads((folder / "package.json").read_text())["dependencies"].values()
+    assert all(version.replace(".", "").isdecimal() for version in versions)
+    assert sorted(path.name for path in folder.iterdir()) == ["consumer.js", "package.json"]
+
+
+@pytest.mark.parametrize(
+    ("path", "layer"),
+    [
+        ("/venv/lib/python3.11/site-packages/sqlalchemy/engine/base.py", "sqlalchemy"),
+        (str(ROOT / "inbox/core/event.py"), "inbox/core"),
+        ("/usr/lib/python3.11/asyncio/events.py", "asyncio"),
+        ("/usr/lib/python3.11/selectors.py", "python"),
+        ("~", "built in"),
+    ],
+)
+def test_a_profile_knows_whose_a_function_is(path: str, layer: str) -> None:
+    assert layer_of(path) == layer
