@@ -5,20 +5,22 @@ import random
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from benchmarks import run
 from benchmarks.catalog import CONSUMERS, RAW, Cell, Load, estimate, full_grid, only, quick_grid
+from benchmarks.database import Durability
 from benchmarks.disk import Place, place_of
+from benchmarks.measure import Servers, Timing, WireCount, Wrong
 from benchmarks.plot import plot
 from benchmarks.profile import layer_of
-from benchmarks.results import Runs, rows
+from benchmarks.results import Runs, rows, why_void
 from benchmarks.table import table
 from benchmarks.workload import ACCOUNTS, make_batch
-from tests.unit.test_benchmarks_results import CONNECTION, runs
+from tests.unit.test_benchmarks_results import CONNECTION, runs, timing
 
 ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -149,6 +151,7 @@ def test_the_plot_is_a_picture_in_light_and_dark() -> None:
     words = [element.text for element in tree.iter(f"{SVG}text")]
     assert "MySQL <9.7> & others" in words
     assert "1.32 · 1,250/s" in words
+    assert "1.00 · 4.0 ms" in words
     assert CONSUMERS[-1].id not in words
     bars = {element.get("class"): float(element.get("width", "0")) for element in tree.iter(f"{SVG}rect")}
     assert bars["inbox"] / bars["raw"] == pytest.approx(1.32, abs=0.01)
@@ -173,6 +176,46 @@ def test_where_data_lies_is_told(tmp_path: Path) -> None:
 def test_memory_is_no_disk() -> None:
     assert Place("/dev/shm", "tmpfs").is_in_memory  # noqa: S108 - nothing is put there
     assert not Place("/var/lib/mysql", "ext4").is_in_memory
+
+
+@pytest.mark.parametrize(
+    ("flush", "sync_binlog", "filesystem", "reasons"),
+    [
+        (1, 1, "ext4", []),
+        (2, 1, "ext4", ["MySQL 9.7.4 answers a COMMIT before that is on the disk"]),
+        (1, 0, "ext4", ["MySQL 9.7.4 answers a COMMIT before that is on the disk"]),
+        (1, 1, "tmpfs", ["MySQL 9.7.4 has its data in memory: give it a disk with --data"]),
+    ],
+)
+def test_less_than_full_durability_voids_the_run(
+    monkeypatch: pytest.MonkeyPatch, flush: int, sync_binlog: int, filesystem: str, reasons: list[str]
+) -> None:
+    monkeypatch.setattr(run, "place_of", lambda folder: Place(str(folder), filesystem, 200.0))
+    session = run.Session([], 5, None, False, draw(1))
+    session.look_at_database("newest", Durability("9.7.4-2", flush, sync_binlog, "/data"), memory_is_fine=False)
+    assert session.void == reasons
+    assert session.data["newest"].items() >= {"folder": "/data", "filesystem": filesystem, "sync_us": 200.0}.items()
+
+
+async def test_whoever_was_wrong_once_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def count_run(cell: Cell, *_: object) -> WireCount:
+        return WireCount(3, 3, 1)
+
+    async def time_run(cell: Cell, *_: object) -> Timing:
+        asked.append(cell.consumer.id)
+        if cell.consumer != RAW:
+            raise Wrong("an effect too many")
+        return timing(1000)
+
+    monkeypatch.setattr(run, "count_run", count_run)
+    monkeypatch.setattr(run, "time_run", time_run)
+    session = run.Session([Cell(RAW, Load()), Cell(CONNECTION, Load())], 3, None, False, draw(1))
+    raw, inbox = await session.measure({"newest": cast("Servers", None)})
+    assert sorted(asked) == ["inbox-connection", "raw", "raw", "raw"]
+    assert (len(raw.timings), inbox.wrong) == (3, "an effect too many")
+    assert why_void([raw, inbox]) == ["inbox-connection, all-new, 8 in flight: an effect too many"]
 
 
 def test_node_gets_exact_versions_and_no_lock_file() -> None:
