@@ -56,13 +56,22 @@ class CrashProbe:
         tell: called with the point's name just before; must hand it to another process at once.
         event_type: only passages of events of this type count; None is every type. Before an event is verified
             it has none.
+        mark: a file that whoever dies makes first; where another one has made it, this one lives. None dies anyway.
     """
 
-    def __init__(self, point: CrashPoint, hit: int, tell: Callable[[str], None], event_type: str | None = None) -> None:
+    def __init__(
+        self,
+        point: CrashPoint,
+        hit: int,
+        tell: Callable[[str], None],
+        event_type: str | None = None,
+        mark: str | None = None,
+    ) -> None:
         self._point = point
         self._left = hit
         self._tell = tell
         self._type = event_type
+        self._mark = mark
 
     def before(self, command: Command, passage: Passage) -> None:
         """Die here, where the point says so."""
@@ -78,9 +87,18 @@ class CrashProbe:
         if self._type is not None and (passage.event is None or passage.event.type != self._type):
             return
         self._left -= 1
-        if self._left == 0:
+        if self._left == 0 and self._is_first():
             self._tell(str(self._point))
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def _is_first(self) -> bool:
+        if self._mark is None:
+            return True
+        try:
+            os.close(os.open(self._mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
 
 
 class CrashWorker:
@@ -92,6 +110,7 @@ class CrashWorker:
         crash: where the process kills itself; None lives.
         hit: at which passage of that point, from 1.
         event_type: only passages of events of this CloudEvents type count; None is every type.
+        mark: a file, which must not be there yet, so that of several workers with the same one only the first dies.
         preload: modules that the server process imports besides, once for all workers; it heeds the first worker's.
     """
 
@@ -103,6 +122,7 @@ class CrashWorker:
         crash: CrashPoint | None = None,
         hit: int = 1,
         event_type: str | None = None,
+        mark: str | None = None,
         preload: Sequence[str] = (),
     ) -> None:
         context = multiprocessing.get_context("forkserver")
@@ -110,7 +130,7 @@ class CrashWorker:
         self._told, child_end = context.Pipe(duplex=False)
         self._process = context.Process(
             target=_run,
-            args=(factory, arguments, crash, hit, event_type, child_end),
+            args=(factory, arguments, (crash, hit, event_type, mark), child_end),
             daemon=True,
             name=f"worker {crash or ''}",
         )
@@ -240,14 +260,13 @@ class CrashWorker:
         return self.reached
 
 
-def _run(  # noqa: PLR0917 - as a process is given them
+def _run(
     factory: Callable[..., Inbox],
     arguments: tuple[object, ...],
-    crash: CrashPoint | None,
-    hit: int,
-    event_type: str | None,
+    death: tuple[CrashPoint | None, int, str | None, str | None],
     told: Connection,
 ) -> None:
+    crash, hit, event_type, mark = death
     logging.basicConfig(level=os.environ.get("INBOX_TEST_LOG", "WARNING"), format="%(process)d %(name)s %(message)s")
 
     def tell(word: str) -> None:
@@ -256,7 +275,7 @@ def _run(  # noqa: PLR0917 - as a process is given them
     async def main() -> None:
         inbox = factory(*arguments)
         if crash is not None:
-            inbox.add_probe(CrashProbe(crash, hit, tell, event_type))
+            inbox.add_probe(CrashProbe(crash, hit, tell, event_type, mark))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, inbox.stop)
         await inbox.run(started=lambda: tell(_READY))
 

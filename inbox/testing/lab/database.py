@@ -21,6 +21,7 @@ __all__ = [
     "LabError",
     "Row",
     "Rows",
+    "WorkerFailedError",
     "ended_of",
     "is_disposable",
     "require_disposable",
@@ -40,6 +41,10 @@ Row = tuple[Any, ...]
 
 class LabError(AssertionError):
     """The scenario did not come to its end, or the database could not be put back; the message says what is left."""
+
+
+class WorkerFailedError(LabError):
+    """A worker did not start, which says nothing of its handlers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from inbox.errors import ConfigurationError, InboxError
 from inbox.testing.crash import CrashWorker, PointNotReachedError, WorkerStartError
 from inbox.testing.lab.calls import HttpServer
 from inbox.testing.lab.comparison import Baseline, Observation, baseline, differences, parse_ignored
-from inbox.testing.lab.database import Ended, LabError, Row, Rows, require_disposable
+from inbox.testing.lab.database import Ended, LabError, Row, Rows, WorkerFailedError, require_disposable
 from inbox.testing.lab.events import EventLike, Message, message_of
 from inbox.testing.lab.loop import LoopThread
 from inbox.testing.lab.places import database_of, queue_of
@@ -184,7 +184,8 @@ class Lab:
         Args:
             point: such as `after:commit`; `inbox.core.crashpoints.crash_points()` lists them.
             event_type: only an event of this type kills; None is every type.
-            workers: how many race; each may die there, and when the first is dead the others are killed too.
+            workers: how many race. Only the first that comes there dies, and the others do the rest. Over a queue in a
+                file they are killed too, so that nobody waits for a lease.
 
         Raises:
             ConfigurationError: there is no such point.
@@ -275,10 +276,10 @@ class Lab:
             self._await_death(ends_at)
         while True:
             self._await_ends(ends_at)
-            code = self._workers[0].stop(max(ends_at - time.monotonic(), 1.0)) if self._workers else 0
-            self._workers = []
-            if code != 0:
-                raise LabError(f"the worker ended with exit code {code}: its log, on standard error, says why")
+            workers, self._workers = self._workers, []
+            codes = [worker.stop(max(ends_at - time.monotonic(), 1.0)) for worker in workers]
+            if any(code != 0 for code in codes):
+                raise LabError(f"workers ended with exit codes {codes}: their log, on standard error, says why")
             if any(point == "before:delay" for point, _ in self.seen()):
                 time.sleep(_MOVING)
             left, ready = self._left(), self._ready()
@@ -419,6 +420,8 @@ class Lab:
     def _start(
         self, count: int = 1, crash: CrashPoint | None = None, event_type: str | None = None
     ) -> list[CrashWorker]:
+        if self._folder is not None:
+            (self._folder / "killed").unlink(missing_ok=True)
         workers = [self._make(crash, event_type) for _ in range(count)]
         for worker in workers:
             worker.start()
@@ -428,7 +431,7 @@ class Lab:
         except WorkerStartError as error:
             for worker in workers:
                 worker.kill()
-            raise LabError(f"{error}; its log, on standard error, may say more") from None
+            raise WorkerFailedError(f"{error}; its log, on standard error, may say more") from None
         return workers
 
     def _make(self, crash: CrashPoint | None, event_type: str | None) -> CrashWorker:
@@ -437,6 +440,7 @@ class Lab:
             (self._order(),),
             crash=crash,
             event_type=event_type,
+            mark=None if self._folder is None else str(self._folder / "killed"),
             # A script that starts pytest is read by each process; what it imports is there already then.
             preload=[*({"pytest"} & {*sys.modules}), "sqlalchemy.orm"],
         )
@@ -462,9 +466,12 @@ class Lab:
         else:
             codes = [victim.exit_code for victim in victims if not victim.is_alive()]
         self._victims = []
+        self._workers = [victim for victim in victims if victim.is_alive() and self.queue.is_quick]
         for victim in victims:
-            victim.kill()
-        self._running(self.queue.bury())
+            if victim not in self._workers:
+                victim.kill()  # where it is dead already, what it told is read
+        if not self._workers:
+            self._running(self.queue.bury())
         is_dead = any(victim.reached for victim in victims)
         if not {*codes} <= {0, -signal.SIGKILL}:
             raise LabError(f"workers ended with exit codes {codes}: their log, on standard error, says why")
@@ -486,9 +493,9 @@ class Lab:
         while looks < _LOOKS:
             if not self._workers:
                 self._workers = self._start()
-            if not self._workers[0].is_alive():
-                code = self._workers[0].exit_code
-                raise LabError(f"the worker ended with exit code {code}: its log, on standard error, says why")
+            if not all(worker.is_alive() for worker in self._workers):
+                codes = [worker.exit_code for worker in self._workers]
+                raise LabError(f"workers ended with exit codes {codes}: their log, on standard error, says why")
             left = self._left()
             ready = 0 if left else self._ready()
             looks = 0 if left or ready else looks + 1

@@ -10,7 +10,7 @@ from inbox.core.crashpoints import CrashPoint, When, crash_points
 from inbox.core.lifecycle import Command
 from inbox.testing.crash import PointNotReachedError
 from inbox.testing.lab.comparison import Baseline, Difference, Observation, differences
-from inbox.testing.lab.database import LabError
+from inbox.testing.lab.database import LabError, WorkerFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -159,7 +159,7 @@ class Matrix:
         """Kill, let another worker do the rest, and compare.
 
         Raises:
-            LabError: the database cannot be put back.
+            LabError: a worker does not start, or the database cannot be put back.
         """
         begun = time.monotonic()
         lab = self.lab
@@ -172,6 +172,8 @@ class Matrix:
             lab.settled()
         except PointNotReachedError:
             outcome = "not reached"
+        except WorkerFailedError:
+            raise
         except LabError as error:
             outcome, detail = "unsettled", str(error)
         if outcome != "unsettled":

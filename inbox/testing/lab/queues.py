@@ -40,6 +40,11 @@ class Queue(Protocol):
         """Of the queue, as people know it."""
         ...
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether what a dead worker had in hand comes back by itself, at once."""
+        ...
+
     async def open(self, *, disposable: bool) -> None:
         """Connect, and see that nothing of anybody's is in it.
 
@@ -77,7 +82,7 @@ class Queue(Protocol):
         ...
 
     async def bury(self) -> None:
-        """Take back at once what workers had in hand that are dead for certain."""
+        """Take back at once what workers had in hand, all of which are dead."""
         ...
 
 
@@ -104,6 +109,11 @@ class RabbitQueue:
     def name(self) -> str:
         """See `Queue.name`."""
         return self._queue
+
+    @property
+    def is_quick(self) -> bool:
+        """See `Queue.is_quick`: the broker sees the broken connection."""
+        return True
 
     async def open(self, *, disposable: bool) -> None:
         """See `Queue.open`."""
@@ -200,6 +210,11 @@ class EmbeddedQueue:
     def name(self) -> str:
         """See `Queue.name`."""
         return self._transport.path.name
+
+    @property
+    def is_quick(self) -> bool:
+        """See `Queue.is_quick`: a lease has to end first, and `bury` ends those of all workers."""
+        return False
 
     async def open(self, *, disposable: bool) -> None:
         """See `Queue.open`."""
