@@ -61,12 +61,16 @@ class Hands:
     def __init__(self) -> None:
         self.begun = 0
         self.ended = 0
+        self.repeated = 0
+        self.released = 0
 
     def before(self, command: Command, passage: Passage) -> None:
         self.begun += command is Command.DECODE
+        self.repeated += command is Command.WAIT
 
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
         self.ended += command in (Command.ACKNOWLEDGE, Command.RELEASE)
+        self.released += command is Command.RELEASE
 
     @property
     def are_empty(self) -> bool:
@@ -85,6 +89,8 @@ class Links:
         self.settings = SETTINGS
         self.store_settings = DATABASE
         self.broker_settings = BROKER
+        #: How long a slow handler takes.
+        self.seconds = 0.3
         self._published = 0
         self.wanted: dict[str, str] = {}
 
@@ -124,7 +130,7 @@ class Links:
 
     async def slow(self, event: Event, session: AsyncSession) -> None:
         await self.apply(event, session)
-        await session.execute(text("SELECT SLEEP(0.3)"))
+        await session.execute(text("SELECT SLEEP(:seconds)"), {"seconds": self.seconds})
 
     # ------------------------------------------------------------ steps
     async def publish(self, publisher: Publisher, kind: str, identifier: str | None = None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inbox.adapters.rabbitmq.publisher import Publisher
-from inbox.testing.faults import Direction, Fault, FaultProxy
+from inbox.testing.faults import Catch, Direction, Fault, FaultProxy, is_commit
 from tests.crash.consumer import BROKER, SETTINGS, Links, at_work, library_leaves_sockets, linked
 from tests.crash.world import World
 
@@ -22,7 +22,8 @@ CUTS = (Fault.CUT_BEFORE, Fault.CUT_INSIDE, Fault.CUT_AFTER)
 #: What a delivery can be; each takes other packets.
 FLOWS = ("apply", "duplicate", "flaky", "reject")
 #: Positions of one test under a seed.
-DRAWN = 5
+DRAWN = 4
+SILENT = replace(SETTINGS, deadline=1)
 
 
 @pytest.fixture
@@ -123,6 +124,26 @@ async def test_every_packet_of_a_delivery_is_cut(
     await links.judge()
 
 
+@pytest.mark.parametrize("catch", [Catch.CUT, Catch.SWALLOW], ids=["cut", "swallowed"])
+async def test_a_commit_that_never_arrives_is_not_acknowledged(links: Links, catch: Catch) -> None:
+    """Where the old session is gone the row is absent; where it lives behind a proxy nobody can say, until it ends."""
+    links.settings = SILENT
+    async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
+        await links.wait_ended(await links.publish(publisher, "apply"))
+        trap = links.database.trap(is_commit, catch)
+        identifier = await links.publish(publisher, "apply")
+        link = await trap.wait()
+        begun, settled = links.hands.begun, links.hands.ended
+        async with asyncio.timeout(10):
+            while links.hands.repeated == 0 and links.hands.begun == begun:
+                assert links.hands.ended == settled or links.hands.released, "acknowledged on an unknown commit"
+                await asyncio.sleep(0.005)
+        link.cut()
+        await links.wait_ended(identifier, 10)
+        await links.wait_quiet()
+    await links.judge()
+
+
 # ------------------------------------------------------------------ a whole life
 async def live(links: Links, publisher: Publisher) -> None:
     """A consumer starts, applies an event that waits for it, and stops; a link that is cut meanwhile costs time."""
@@ -164,7 +185,6 @@ async def test_every_packet_from_start_to_stop_is_cut(links: Links, link: str, r
 
 
 # ------------------------------------------------------------------ silence
-SILENT = replace(SETTINGS, deadline=1)
 #: Seconds after which a silent broker is given up: three heartbeats.
 HEARTBEAT = 1
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 
 import aio_pika
 import pymysql
@@ -110,6 +111,29 @@ async def test_the_claim_is_killed_while_it_waits_for_another(world: World, how:
         await links.wait_ended("held")
         await links.wait_quiet()
     assert not world.query("SELECT attempt_key FROM inbox_attempt WHERE failed + crashed > 0")
+    await links.judge()
+
+
+async def test_a_claim_that_waits_for_too_long_is_no_duplicate(world: World) -> None:
+    """Error 1205, where no fingerprint is compared that could show the mistake."""
+    async with linked(world) as links, Publisher(world.pair.amqp_url) as publisher:
+        links.settings = replace(links.settings, fingerprint=None)
+        async with at_work(links):
+            await links.wait_ended(await links.publish(publisher, "apply"))
+            with closing(app.connect(world.pair.database_url)) as holder, holder.cursor() as cursor:
+                holder.begin()
+                cursor.execute(
+                    "INSERT INTO inbox (consumer_name, event_id) VALUES (%s, 'held')", (app.CONSUMER.encode(),)
+                )
+                settled, begun = links.hands.ended, links.hands.repeated
+                await links.publish(publisher, "apply", "held")
+                async with asyncio.timeout(30):
+                    while links.hands.repeated == begun:  # until it has waited in vain once
+                        assert links.hands.ended == settled, "settled on a lock wait"
+                        await asyncio.sleep(0.02)
+                holder.rollback()
+            await links.wait_ended("held", 10)
+            await links.wait_quiet()
     await links.judge()
 
 
