@@ -131,6 +131,15 @@ def test_a_second_lab_is_refused_and_a_dropped_table_is_told_of(filled: Pair) ->
             database.put_back()
     finally:
         database.close()
+    assert "inbox_lab" in everything(filled), "the copies are all that there is of it"
+    run(filled, ["CREATE TABLE audit (id BIGINT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(20)) ENGINE=InnoDB"])
+    database = database_of(filled)
+    database.keep()
+    database.close()
+    with closing(connect(filled.database_url)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT what FROM audit ORDER BY id")
+        assert cursor.fetchall() == (("1",), ("41",)), "once it can be put back, it is"
+    assert "inbox_lab" not in everything(filled)
 
 
 KILLED = """

@@ -77,6 +77,7 @@ class MySQLDatabase:
         self._kept: dict[str, _Kept] = {}
         self._known: set[int] = set()
         self._is_held = False
+        self._needs_copies = False
 
     @property
     def name(self) -> str:
@@ -166,7 +167,10 @@ class MySQLDatabase:
     # ------------------------------------------------------------ putting back
     def put_back(self) -> None:
         """See `Database.put_back`."""
-        with self._failing("could not be put back as it was"):
+        self._needs_copies = True
+        with self._failing(
+            f"could not be put back as it was; what was in it is in {_COPY}…, and the next lab tries again"
+        ):
             if self._keeping is None or not self._keeping.open:  # Ctrl-C in the middle of an answer closes it
                 self._keeping = self._connect_to_keep()
             self._wait_for_the_dead()
@@ -184,6 +188,7 @@ class MySQLDatabase:
                     self._ask(f"ALTER TABLE {_quoted(name)} AUTO_INCREMENT = {kept.number:d}")
         if left:
             raise LabError(f"tables {', '.join(left)} of {self.name!r} could not be put back: triggers write to them")
+        self._needs_copies = False
 
     def _fill(self, names: Iterable[str]) -> None:
         assert self._keeping is not None  # noqa: S101 - `keep` comes first
@@ -230,7 +235,7 @@ class MySQLDatabase:
     def close(self) -> None:
         """See `Database.close`."""
         try:
-            if self._is_held and self._keeping is not None and self._keeping.open:
+            if self._is_held and not self._needs_copies and self._keeping is not None and self._keeping.open:
                 with self._failing("keeps copies of the lab's"):
                     self._drop_copies()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
 from collections import Counter
 from contextlib import closing, contextmanager
@@ -35,7 +36,9 @@ class SQLiteDatabase:
         self._names = database.tables
         self._file = database.path
         self._beside = self._file.with_name(f"{self._file.name}-inbox")
+        self._mark = self._file.with_name(f"{self._file.name}-lab")
         self._held: IO[bytes] | None = None
+        self._is_kept = False
 
     @property
     def name(self) -> str:
@@ -45,44 +48,67 @@ class SQLiteDatabase:
     # ------------------------------------------------------------ keeping
     def keep(self) -> None:
         """See `Database.keep`."""
-        mark = self._file.with_name(f"{self._file.name}-lab")
-        try:
-            self._held = mark.open("ab")
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigurationError(f"another lab works in {self._file}: wait for its end, or copy the file") from None
-        except OSError as error:
-            raise ConfigurationError(f"{mark} cannot be made: the folder must be there, and writable") from error
+        self._held = self._taken()
         files = (self._file, self._beside)
         if any(file.exists() and file.stat().st_size > _MOST_OCTETS for file in files):
             raise ConfigurationError(
                 f"{self._file} holds more than {_MOST_OCTETS >> 20} MiB: give the lab a smaller one"
             )
         with self._refusing():
+            self._is_kept = False
             if all(_copy_of(file).exists() for file in files):
                 self.put_back()  # what a lab that was killed has left
             for file in files:
                 half = file.with_name(f"{file.name}-lab-half")
                 half.unlink(missing_ok=True)
-                _write(file, half)
+                _write(file if file.exists() else None, half)
                 half.replace(_copy_of(file))
+            self._is_kept = True
+
+    def _taken(self) -> IO[bytes]:
+        """A lock that ends with this process."""
+        try:
+            held = self._mark.open("ab")
+        except OSError as error:
+            raise ConfigurationError(f"{self._mark} cannot be made: the folder must be there, and writable") from error
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever had it may have deleted it just now: then it locks nobody out.
+            is_ours = self._mark.exists() and self._mark.stat().st_ino == os.fstat(held.fileno()).st_ino
+        except BlockingIOError:
+            is_ours = False
+        if not is_ours:
+            held.close()
+            raise ConfigurationError(f"another lab works in {self._file}: wait for its end, or copy the file")
+        return held
 
     def put_back(self) -> None:
         """See `Database.put_back`. Written through SQLite, so that connections that are open see it."""
+        copies = [_copy_of(file) for file in (self._file, self._beside)]
+        if not all(copy.exists() for copy in copies):
+            raise LabError(
+                f"{self._file} cannot be put back: somebody has deleted {copies[0].name} or {copies[1].name}"
+            )
+        is_kept, self._is_kept = self._is_kept, False  # whatever happens now, the copies are needed
         try:
             for file in (self._file, self._beside):
                 if file.exists():
                     _write(_copy_of(file), file)
         except sqlite3.Error as error:
-            raise LabError(f"{self._file} could not be put back as it was ({error.sqlite_errorname})") from error
+            raise LabError(
+                f"{self._file} could not be put back as it was ({error.sqlite_errorname}); what was in it is in "
+                f"{copies[0].name} and {copies[1].name}, and the next lab tries again"
+            ) from error
+        self._is_kept = is_kept
 
     def close(self) -> None:
         """See `Database.close`."""
         if self._held is None:
             return
-        for file in (self._file, self._beside):
-            _copy_of(file).unlink(missing_ok=True)
-        self._file.with_name(f"{self._file.name}-lab").unlink(missing_ok=True)
+        if self._is_kept:
+            for file in (self._file, self._beside):
+                _copy_of(file).unlink(missing_ok=True)
+        self._mark.unlink(missing_ok=True)
         self._held.close()
         self._held = None
 
@@ -159,11 +185,10 @@ def _copy_of(file: Path) -> Path:
     return file.with_name(f"{file.name}-lab-copy")
 
 
-def _write(source: Path, target: Path) -> None:
-    """Let `target` hold what `source` does; nothing, where there is no such file."""
-    place = str(source) if source.exists() else ":memory:"
+def _write(source: Path | None, target: Path) -> None:
+    """Let `target` hold what `source` does; None holds nothing."""
     with (
-        closing(sqlite3.connect(place, timeout=_PATIENCE)) as one,
+        closing(sqlite3.connect(":memory:" if source is None else source, timeout=_PATIENCE)) as one,
         closing(sqlite3.connect(target, timeout=_PATIENCE)) as other,
     ):
         one.backup(other)
