@@ -49,11 +49,11 @@ def test_what_cannot_be_run_is_told_in_a_line(target: str, words: list[str], sai
     events.write_text(json.dumps(EVENT))
     refused = CliRunner().invoke(app, ["crash-test", target, "--events", str(events), *words])
     assert refused.exit_code == 2, refused.output
-    assert said in refused.stderr.replace("\n", " ")
+    assert said in refused.output.replace("\n", " ")
 
 
 def test_a_file_without_events_is_told_of(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"id": 1}')
     refused = CliRunner().invoke(app, ["crash-test", f"{HERE}:shop", "--events", str(events)])
-    assert (refused.exit_code, "line 1: this is no CloudEvent" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "line 1: this is no CloudEvent" in refused.output) == (2, True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Integer, MetaData, Table, create_engine
+from sqlalchemy import Integer, LargeBinary, MetaData, Table, Text, create_engine
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import CompileError, UnsupportedCompilationError
 from sqlalchemy.sql.elements import TextClause
+from sqlalchemy.types import NullType
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,4 +62,11 @@ def _known(kind: TypeEngine[Any]) -> TypeEngine[Any]:
     with suppress(UnsupportedCompilationError, CompileError, AttributeError):
         kind.compile(dialect=_DIALECT)
         return kind
-    return kind.as_generic(allow_nulltype=True)
+    generic = kind.as_generic(allow_nulltype=True)
+    if not isinstance(generic, NullType):
+        return generic
+    # Some types of a server have no nearest one in older releases of SQLAlchemy; SQLite stores any value in any column.
+    with suppress(NotImplementedError):
+        if kind.python_type is bytes:
+            return LargeBinary()
+    return Text()
