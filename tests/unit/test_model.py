@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from inbox.core.lifecycle import COMMANDS, ENDS, TRANSITIONS, Command, Outcome, State
+from tests.mutations.tables import TABLE_MUTATIONS, TableMutation
 
 WORKERS = 2
 DELIVERIES = 2
@@ -200,10 +201,7 @@ def test_the_effect_exists_at_most_once_and_with_its_row(worlds: dict[World, lis
 
 def test_whatever_is_acknowledged_is_stored(worlds: dict[World, list[World]]) -> None:
     """Or is there once more: a copy of it is with the broker, or in hand."""
-    for world in worlds:
-        if not world.has_row and not world.quarantined:
-            copies_left = world.copies - world.acknowledged
-            assert all(delivery + COPY in copies_left for delivery in world.acknowledged)
+    assert not any(map(is_lost, worlds))
 
 
 def test_nothing_is_ever_lost(worlds: dict[World, list[World]]) -> None:
@@ -228,7 +226,14 @@ def test_from_everywhere_everything_can_still_end(worlds: dict[World, list[World
     assert good == set(worlds)
 
 
-def test_the_model_sees_a_broken_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acknowledging an unknown commit is the classic mistake: the model must find the loss."""
-    monkeypatch.setitem(TRANSITIONS, (State.APPLIED, Outcome.UNKNOWN), State.COMMITTED)
-    assert any(world.acknowledged and not world.has_row and not world.quarantined for world, _ in explore())
+@pytest.mark.parametrize("mutation", TABLE_MUTATIONS, ids=str)
+def test_the_model_sees_a_broken_table(monkeypatch: pytest.MonkeyPatch, mutation: TableMutation) -> None:
+    monkeypatch.setitem(TRANSITIONS, (mutation.state, mutation.outcome), mutation.target)
+    assert any(map(is_lost, (world for world, _ in explore()))), mutation.harm
+
+
+def is_lost(world: World) -> bool:
+    """Whether something was acknowledged that is stored nowhere, and is not with the broker either."""
+    copies_left = world.copies - world.acknowledged
+    is_stored = world.has_row or world.quarantined
+    return not is_stored and any(delivery + COPY not in copies_left for delivery in world.acknowledged)
