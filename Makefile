@@ -11,7 +11,7 @@ SOURCES := inbox tests examples benchmarks
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: bench bench-quick check crash demo docs format lint types test services clean
+.PHONY: bench bench-quick check crash demo docs format lint mutations types test services soak clean
 
 ## Format, lint, types, the site, unit and architecture tests; under a minute.
 check: lint types docs
@@ -29,9 +29,18 @@ types: $(VENV)/.made
 test: lint types docs $(LOWEST)/.made
 	tests/run.sh $(VENV) $(LOWEST) $(SEED)
 
-## The whole kill matrix: every point, every pair of servers. One of them: make crash ARGS="-k 'after:commit'"
+## The whole crash matrix: every point, packet and session, every pair of servers; hours. One of them:
+## make crash ARGS="-k 'after:commit'". What it tries is in docs/crash-matrix.md.
 crash: $(VENV)/.made
 	$(BIN)/pytest tests/crash tests/concurrency $(ARGS)
+
+## Mistakes in a copy of the package, each of which a test must find; make mutations ARGS="ack-before-commit" makes one.
+mutations: $(VENV)/.made
+	$(BIN)/python -m tests.mutations $(ARGS)
+
+## Load with duplicates, kills, cuts and outages, and an audit: make soak MINUTES=60 ARGS="--seed 4711 --pair oldest"
+soak: $(VENV)/.made
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),5) $(ARGS)
 
 ## The site, into build/site; whatever it warns of, such as a link that leads nowhere, is an error.
 docs: $(VENV)/.made
