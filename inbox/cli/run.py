@@ -75,9 +75,10 @@ def run(
     the one that is missing; where it says settings=ConsumerSettings.from_env(), each setting has a variable, such as
     INBOX_CONCURRENCY or INBOX_RETRY_DELAYS=1,10,60, and DatabaseSettings and RabbitMQSettings have them too.
 
-    Exit codes: 0 stopped as asked; 1 the broker stayed away past its patience, or a defect;
-    2 not started: a wrong option, configuration, schema, topology, or a server that is not there, with one line that
-    names the fix; 3 stopped hard, because a handler did not come back.
+    Exit codes: 0 stopped as asked; 1 the broker stayed away past its patience, a platform ended the subscription, or a
+    defect; 2 not started: a wrong option, configuration, schema, topology, or a server that is not there, with one
+    line that names the fix; 3 stopped hard, because a handler did not come back, or over a leased subscription
+    acknowledgements were not confirmed in time: those events come again, and are found.
     """
     if reload and workers > 1:
         raise typer.BadParameter("--reload goes with one worker: leave out one of the two.", param_hint="'--workers'")

@@ -167,9 +167,10 @@ PASSING: dict[str, str] = {
 
 EXITS: dict[Exit, str] = {
     Exit.STOPPED: "stopped as asked",
-    Exit.FAILED: "the broker or the database stayed away past its `patience`, the topology was changed, or a defect",
+    Exit.FAILED: "the broker or the database stayed away past its `patience`, the topology was changed, a platform "
+    "ended the subscription, or a defect",
     Exit.NOT_STARTED: "not started; one line names the fix",
-    Exit.STOPPED_HARD: "stopped hard: a handler did not come back",
+    Exit.STOPPED_HARD: "stopped hard: a handler did not come back, or over a lease acknowledgements were not confirmed",
 }
 
 
