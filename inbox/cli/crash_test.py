@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import time
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
@@ -18,8 +17,6 @@ from inbox.core.crashpoints import CrashPoint, crash_points
 from inbox.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from inbox.testing.lab.matrix import Matrix, Result, Scenario
     from inbox.testing.lab.report import Report
 
@@ -162,12 +159,12 @@ def crash_test(
         report = _run(matrix, racing, wanted)
         _write(report, json, html)
     _tell_end(report, wanted)
-    is_reached = not (strict and wanted and {*wanted} - {CrashPoint.parse(name) for name, _ in matrix.seen})
-    if not report.is_complete and not matrix.unsafe:
+    is_missing = strict and bool({*(wanted or ())} - {CrashPoint.parse(name) for name, _ in matrix.seen})
+    if matrix.unsafe or (is_missing and report.is_complete):
+        raise typer.Exit(ATTENTION)
+    if not report.is_complete:
         raise typer.Exit(INTERRUPTED)
-    if not matrix.results:
-        raise typer.Exit(UNUSABLE)
-    raise typer.Exit(OK if report.is_safe and is_reached else ATTENTION)
+    raise typer.Exit(OK if matrix.results else UNUSABLE)
 
 
 def _run(matrix: Matrix, racing: list[int], wanted: list[CrashPoint] | None) -> Report:
@@ -177,14 +174,17 @@ def _run(matrix: Matrix, racing: list[int], wanted: list[CrashPoint] | None) -> 
     begun = time.monotonic()
     planned = 0
     try:
-        with matrix.lab, _interruptible() as is_asked:
-            scenarios = _prepare(matrix, racing, wanted)
-            planned = len(scenarios)
-            tell = _Teller(planned)
-            for scenario in scenarios:
-                tell(matrix.run_one(scenario))
-                if is_asked():
-                    break
+        with _Interruption() as interruption, matrix.lab:
+            try:
+                scenarios = _prepare(matrix, racing, wanted)
+                planned = len(scenarios)
+                tell = _Teller(planned)
+                for scenario in scenarios:
+                    tell(matrix.run_one(scenario))
+                    if interruption.is_asked:
+                        break
+            finally:
+                interruption.is_over = True
     except LabError as error:
         stop(_COMMAND, *str(error).splitlines())
     except KeyboardInterrupt:
@@ -194,22 +194,31 @@ def _run(matrix: Matrix, racing: list[int], wanted: list[CrashPoint] | None) -> 
     return Report(matrix, matrix.lab.target, planned, time.monotonic() - begun)
 
 
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Let SIGINT and SIGTERM end it after the kill that is under way; the second one ends it where it stands."""
-    asked: list[int] = []
+class _Interruption:
+    """Lets SIGINT and SIGTERM end it after the kill that is under way; the second one ends it where it stands.
 
-    def heed(number: int, _: object) -> None:
-        asked.append(number)
-        if len(asked) > 1:
-            raise KeyboardInterrupt
+    Attributes:
+        is_asked: whether one came.
+        is_over: whether the tables are being put back, which no further one may cut short.
+    """
 
-    before = {number: signal.signal(number, heed) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
+    def __init__(self) -> None:
+        self.is_asked = False
+        self.is_over = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._heed) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _heed(self, *_: object) -> None:
+        if self.is_asked and not self.is_over:
+            raise KeyboardInterrupt
+        self.is_asked = True
 
 
 # ------------------------------------------------------------------ options

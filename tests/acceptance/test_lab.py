@@ -56,8 +56,9 @@ async def test_a_handler_that_is_not_safe_is_found_out_and_the_same_mended_passe
     mended = await crash_test("unsafe.mended:inbox", shop, *words)
     assert (mended.code, mended.err) == (0, "")
     assert "The same after 4 kills as without" in mended.out
-    strict = await crash_test("unsafe.mended:inbox", shop, "--points", "after:quarantine", "--strict")
-    assert (strict.code, strict.out.splitlines()[-1][:21]) == (2, "Nothing can be said: ")
+    nothing = ("--points", "after:quarantine")
+    assert (await crash_test("unsafe.mended:inbox", shop, *nothing)).code == 2, "nothing was killed"
+    assert (await crash_test("unsafe.mended:inbox", shop, *nothing, "--strict")).code == 1
 
 
 async def test_checks_are_compared_in_the_place_of_tables(shop: dict[str, str]) -> None:

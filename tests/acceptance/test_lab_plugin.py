@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sqlite3
 import sys
 from contextlib import closing
@@ -197,3 +198,40 @@ async def test_a_run_that_does_not_use_it_imports_nothing(folder: Path) -> None:
     )
     out, _ = await process.communicate()
     assert process.returncode == 0, out.decode()
+
+
+KILLED = """
+import os, signal
+from inbox.testing.lab import Lab
+
+if __name__ == "__main__":
+    lab = Lab("shop_app:inbox").open()
+    lab.begin()
+    lab.publish({"id": "p-1", "type": "paid"})
+    print(lab._workers[0].pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+async def test_workers_do_not_outlive_a_lab_that_is_killed(folder: Path) -> None:
+    (folder / "killed.py").write_text(KILLED)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "killed.py"),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    worker = int(await process.stdout.readline())
+    assert await process.wait() == -signal.SIGKILL
+    async with asyncio.timeout(20):
+        while is_running(worker):
+            await asyncio.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; one that only waits to be looked at is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import multiprocessing.connection
 import os
 import re
@@ -28,6 +29,7 @@ from inbox.testing.lab.workers import Order, Seen, hurried, load_target, make, p
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from multiprocessing.connection import Connection
     from types import TracebackType
 
     from inbox.core.cloudevents import Mode
@@ -82,6 +84,7 @@ class Lab:
         self._http = tuple(http)
         self._loop: LoopThread | None = None
         self._folder: Path | None = None
+        self._lifeline: tuple[Connection, Connection] | None = None
         self._inbox = load_target(target)
         self._settings = hurried(self._inbox.settings, longest_delay)
         self.database = database_of(self._inbox)
@@ -99,6 +102,7 @@ class Lab:
 
     def _forget(self) -> None:
         self._workers: list[CrashWorker] = []
+        self._crew: list[CrashWorker] = []
         self._armed: tuple[CrashPoint, str | None, int] | None = None
         self._victims: list[CrashWorker] = []
         self._sent: list[Message] = []
@@ -122,6 +126,7 @@ class Lab:
         """
         self._loop = LoopThread()
         self._folder = Path(tempfile.mkdtemp(prefix="inbox-lab-"))
+        self._lifeline = multiprocessing.Pipe(duplex=False)
         try:
             self._servers = {variable: HttpServer() for variable in self._http}
             self.database.keep()
@@ -152,6 +157,9 @@ class Lab:
             for server in self._servers.values():
                 server.close()
             self._servers = {}
+            for end in self._lifeline or ():
+                end.close()
+            self._lifeline = None
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
@@ -424,6 +432,7 @@ class Lab:
             (self._folder / "killed").unlink(missing_ok=True)
         workers = [self._make(crash, event_type) for _ in range(count)]
         for worker in workers:
+            self._crew.append(worker)
             worker.start()
         try:
             for worker in workers:
@@ -447,8 +456,16 @@ class Lab:
 
     def _order(self) -> Order:
         urls = {variable: server.url for variable, server in self._servers.items()}
-        seen = str(self._seen)
-        return Order(self.target, tuple(sys.path), str(Path.cwd()), {**os.environ, **urls}, seen, self._longest_delay)
+        assert self._lifeline is not None  # noqa: S101 - of an open lab
+        return Order(
+            self.target,
+            tuple(sys.path),
+            str(Path.cwd()),
+            {**os.environ, **urls},
+            str(self._seen),
+            self._longest_delay,
+            self._lifeline[1],
+        )
 
     def _await_death(self, ends_at: float) -> None:
         """Wait until a victim is dead, or everything has ended without that."""
@@ -509,10 +526,10 @@ class Lab:
         self._workers, self._victims = [], []
 
     def _kill_all(self) -> None:
-        alive = [worker for worker in (*self._workers, *self._victims) if worker.is_alive()]
+        alive = [worker for worker in self._crew if worker.is_alive()]
         for worker in alive:
             worker.kill()
-        self._workers, self._victims = [], []
+        self._workers, self._victims, self._crew = [], [], []
         if alive and self._loop is not None:
             self._loop.run(self.queue.bury())
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import pkgutil
+import select
 import signal
 import sys
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from inbox.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from multiprocessing.connection import Connection
 
     from inbox.config import ConsumerSettings
     from inbox.core.lifecycle import Command, Outcome
@@ -38,6 +41,7 @@ class Order:
             older ones.
         seen: file that each point is noted in when it is first passed.
         longest_delay: seconds that no wait between two attempts may exceed; None leaves the policy as it is.
+        lifeline: the lab has its other end; when that closes, the lab is gone.
     """
 
     target: str
@@ -46,12 +50,14 @@ class Order:
     environment: Mapping[str, str]
     seen: str
     longest_delay: float | None
+    lifeline: Connection
 
 
 def make(order: Order) -> Inbox:
     """The `Inbox` of one worker; called in its process."""
     # Ctrl-C goes to the whole group of a terminal; whoever started this worker ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_the_lab, args=(order.lifeline,), name="inbox lab lifeline", daemon=True).start()
     os.environ.clear()
     os.environ.update(order.environment)
     sys.path[:] = order.path
@@ -60,6 +66,14 @@ def make(order: Order) -> Inbox:
     inbox.settings = hurried(inbox.settings, order.longest_delay)
     inbox.add_probe(SeenProbe(order.seen))
     return inbox
+
+
+def _die_with_the_lab(lifeline: Connection) -> None:
+    """A worker without its lab would consume on, from a queue and in tables that are somebody's."""
+    watching = select.poll()
+    watching.register(lifeline.fileno(), 0)  # "POLLERR, POLLHUP [are] always reported" (poll(2))
+    watching.poll()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def load_target(target: str) -> Inbox:
