@@ -79,6 +79,7 @@ async def consuming(world: World, killer: Killer) -> AsyncIterator[None]:
             await running
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("how", ["KILL CONNECTION", "KILL QUERY"])
 async def test_sessions_are_killed_at_every_step(world: World, how: str, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--rotate")

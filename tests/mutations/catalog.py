@@ -243,7 +243,7 @@ MUTATIONS = (
                 "28800, deadline)",
             ),
         ),
-        "tests/crash/test_zombies.py::test_it_wakes_when_all_is_done[PAIR-after:claim]",
+        "tests/integration/test_unit.py::test_how_a_session_is_set_up[aiomysql-PAIR]",
     ),
     Mutation(
         "fingerprint-is-not-compared",
