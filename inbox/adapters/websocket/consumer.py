@@ -109,9 +109,11 @@ class EventConsumer:
         self._subscriber.stop()
         for task in self._tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=self._settings.shutdown_timeout)
-        await self._subscriber.close()
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=self._settings.shutdown_timeout)
+        finally:  # who is cancelled once more does not wait for the handlers, but leaves no connection either
+            await self._subscriber.close()
 
     def _begin(self, frame: DeliveryFrame) -> None:
         task = asyncio.create_task(self._call(frame.event), name="orbit handler")
