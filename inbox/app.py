@@ -213,6 +213,16 @@ class Inbox:
             replay.stop()
 
     @property
+    def stop_patience(self) -> float:
+        """Seconds that `run` may take to end after `stop`.
+
+        A transport over leases has its time-out for all of that; the settings have one for handlers.
+        """
+        terms = None if self._transport is None else self._transport.lease_terms
+        patience = self.settings.shutdown_patience
+        return max(patience, 0 if terms is None else terms.shutdown_timeout) + self.settings.cancel_patience
+
+    @property
     def running_handlers(self) -> list[str]:
         """Names of the handlers that run, also of those that were given up after their deadline."""
         names = [] if self._consumer is None else self._consumer.running_handlers

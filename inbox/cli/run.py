@@ -95,7 +95,7 @@ def run(
         raise typer.Exit(_refuse(error)) from None
     if not quiet:
         _say_start(inbox, workers, log_format)
-    patience = _stop_patience(inbox)
+    patience = inbox.stop_patience + _GRACE
     raise typer.Exit(Supervisor(_worker, (target, log_level, log_format), count=workers, patience=patience).run())
 
 
@@ -141,10 +141,6 @@ def _refuse(error: StartupError) -> Exit:
     return Exit.NOT_STARTED
 
 
-def _stop_patience(inbox: Inbox) -> float:
-    return inbox.settings.shutdown_patience + inbox.settings.cancel_patience + _GRACE
-
-
 # ------------------------------------------------------------------ spawned processes
 def _worker(consuming: Callable[[], None], target: str, log_level: LogLevel, log_format: LogFormat) -> Exit:
     """Body of one of several."""
@@ -180,7 +176,7 @@ def _reloaded(
         name, place = type(error).__name__, _place_of_edit(error)
         log.error("not started: %s at %s", name, place, extra=fact("not-started", error=name))  # noqa: TRY400 - one line
         return Exit.NOT_STARTED
-    allow(_stop_patience(inbox))
+    allow(inbox.stop_patience + _GRACE)
     if not quiet:
         _say_start(inbox, 1, log_format)
     return _run_loaded(inbox)

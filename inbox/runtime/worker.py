@@ -83,8 +83,7 @@ def _run(inbox: Inbox, started: Callable[[], None]) -> None:
     loop: asyncio.AbstractEventLoop | None = None
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - what `signal` calls it with
-        settings = inbox.settings
-        watchdog.arm(settings.shutdown_patience + settings.cancel_patience + _LEAVING)
+        watchdog.arm(inbox.stop_patience + _LEAVING)
         if loop is None:
             inbox.stop()
         else:

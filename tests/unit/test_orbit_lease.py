@@ -206,6 +206,16 @@ class Leased:
         await running
 
 
+@pytest.mark.parametrize(("patience", "timeout", "whole"), [(30, 300, 300), (2, 300, 300), (30, 3, 3)])
+def test_who_waits_for_a_stop_waits_for_its_confirmations_too(patience: float, timeout: float, whole: float) -> None:
+    leased = Leased(
+        replace(TERMS, shutdown_timeout=timeout), replace(FAST, shutdown_patience=patience, cancel_patience=1)
+    )
+    assert leased.inbox.stop_patience == whole + 1
+    without = Inbox("c", store=MemoryStore(), settings=replace(FAST, shutdown_patience=patience, cancel_patience=1))
+    assert without.stop_patience == patience + 1
+
+
 def test_settings_are_those_that_a_lease_allows() -> None:
     terms = replace(TERMS, fingerprint=("source", "type", "sequence"))
     assert Leased(terms).inbox.settings.deadline == 4
