@@ -15,8 +15,9 @@ from inbox.ports import Passage
 from tests.crash.app import CONSUMER, SETTINGS, Ledger
 
 #: The server keeps what a stopped process holds for the deadline and five seconds; the broker for two heartbeats.
-DEADLINE = 1
-QUICK = replace(SETTINGS, deadline=DEADLINE, cancel_patience=5)
+DEADLINE = 2
+#: More attempts than the time that a stopped process has lost, or a handler that blocks beside others, can charge.
+QUICK = replace(SETTINGS, deadline=DEADLINE, cancel_patience=5, retry=replace(SETTINGS.retry, max_attempts=100))
 
 
 class Stop:
