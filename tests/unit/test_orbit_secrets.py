@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import inspect
 import io
 import json
 import logging
@@ -49,7 +48,8 @@ def logged(value: object) -> str:
 
 
 def variables(value: object) -> str:
-    return repr([(name, got) for name, got in inspect.getmembers(value) if not name.startswith("__")])
+    # Not `inspect.getmembers`: before Python 3.11.4 it stumbles over the `__weakref__` of a dataclass with slots.
+    return repr([(name, getattr(value, name)) for name in dir(value) if not name.startswith("__")])
 
 
 WAYS_OUT: list[Callable[[Any], object]] = [
