@@ -9,8 +9,8 @@ from functools import lru_cache
 # RFC 2045, 5.1: type "/" subtype *(";" parameter); a value is a token or an RFC 822 quoted string.
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|{}~-]+"  # noqa: S105 - the grammar's word, no secret
 _VALUE = rf'{_TOKEN}|"(?:[^"\\\r\n]|\\[^\r\n])*"'
-# No group is repeated for good: `re` of Python before 3.11.5 takes a broken repetition for one (CPython, gh-101955). There
-# is nothing to try twice all the same: what begins with a semicolon is one parameter.
+# No group is repeated for good: `re` of Python before 3.11.5 takes a broken repetition for one (CPython, gh-101955).
+# There is nothing to try twice all the same: what begins with a semicolon is one parameter.
 _PARAMETER = rf"[ \t]*+;[ \t]*+{_TOKEN}=(?:{_VALUE})"
 _MEDIA_TYPE = re.compile(rf"({_TOKEN}/{_TOKEN})((?:{_PARAMETER})*)[ \t]*+;?[ \t]*+")
 _ONE_PARAMETER = re.compile(rf"[ \t]*+;[ \t]*+({_TOKEN})=({_VALUE})")
