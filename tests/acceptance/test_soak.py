@@ -16,7 +16,7 @@ from tests.soak.audit import Order, audit
 from tests.soak.run import make_world
 
 #: Of load; what workers need to start, and events to end, comes to it.
-SECONDS = float(os.environ.get("INBOX_TEST_SOAK_SECONDS", "12"))
+SECONDS = float(os.environ.get("INBOX_TEST_SOAK_SECONDS", "10"))
 
 
 @pytest.mark.timeout(300)

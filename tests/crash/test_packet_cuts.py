@@ -100,6 +100,7 @@ def drawn(positions: list[Position], request: pytest.FixtureRequest, number: int
     return random.Random(f"{seed} {request.node.nodeid}").sample(positions, number)  # noqa: S311 - to be repeated
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("link", ["database", "broker"])
 @pytest.mark.parametrize("flow", FLOWS)
 async def test_every_packet_of_a_delivery_is_cut(
@@ -153,6 +154,7 @@ async def live(links: Links, publisher: Publisher) -> None:
         await links.wait_quiet()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("link", ["database", "broker"])
 async def test_every_packet_from_start_to_stop_is_cut(links: Links, link: str, request: pytest.FixtureRequest) -> None:
     """Log-in, the checks of both sides, the delivery and the good-bye; each position is cut in one of the three ways.

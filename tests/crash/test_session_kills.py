@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.timeout(600), *library_leaves_sockets]
 
 POINTS = [*crash_points()]
 #: Under a seed.
-DRAWN = 2
+DRAWN = 1
 KINDS = ["apply", "flaky", "reject", "lose_often", "lose_commit"]
 
 

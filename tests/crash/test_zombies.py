@@ -58,7 +58,7 @@ async def test_it_wakes_when_all_is_done(world: World, point: CrashPoint) -> Non
     await finish(world, zombie, survivor)
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(0)
 @pytest.mark.parametrize("point", POINTS)
 async def test_it_wakes_when_the_first_of_its_events_has_come_to_another(world: World, point: CrashPoint) -> None:
     """So that both are at the same events at once."""
