@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from inbox.testing.lab import Lab, MemoryLab
     from inbox.testing.lab.marks import Reached
 
+#: In pytest's list stands by this name which copy of this file came first.
+_FIRST = "inbox options"
 _MARK = (
     "crash_matrix(points=None, workers=1, event_type=None): run this test once for each point at which a worker can "
     "die; it publishes, waits with settled(), and asserts"
@@ -31,9 +33,9 @@ _MARK = (
 
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """What the fixtures are told."""
-    if pluginmanager.hasplugin("inbox options"):
+    if pluginmanager.hasplugin(_FIRST):
         return  # loaded under its other name as well
-    pluginmanager.register(_Options, "inbox options")
+    pluginmanager.register(__spec__, _FIRST)
     group = parser.getgroup("inbox", "crash laboratory of inbox")
     group.addoption("--inbox-target", metavar="MODULE:ATTRIBUTE", help="the Inbox whose workers are killed")
     group.addoption(
@@ -49,8 +51,9 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     parser.addini("inbox_http", "variables that are to name HTTP servers of the lab's", "args", default=[])
 
 
-class _Options:
-    """Stands in pytest's list for the options, so that they are added once."""
+def _is_first(config: pytest.Config) -> bool:
+    """Whether this is the copy that acts, where the plugin is loaded under both of its names."""
+    return config.pluginmanager.get_plugin(_FIRST) is __spec__
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -60,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each crash point."""
-    if next(metafunc.definition.iter_markers("crash_matrix"), None) is not None:
+    if _is_first(metafunc.config) and next(metafunc.definition.iter_markers("crash_matrix"), None) is not None:
         from inbox.testing.lab.marks import spread  # noqa: PLC0415 - see the module's first line
 
         spread(metafunc)
@@ -68,7 +71,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Which points were reached, whatever the tests said of them."""
-    for line in getattr(config, "_inbox_reached", {}).values():
+    for line in getattr(config, "_inbox_reached", {}).values() if _is_first(config) else ():
         terminalreporter.write_line(str(line))
 
 

@@ -28,6 +28,21 @@ _SQL = """sql() { python -c 'if True:
         for row in cursor.fetchall(): print(*row)
 ' "$@"; }
 """
+#: Stands for curl, which not every machine has: takes the options of the page.
+_CURL = """curl() { python -c 'if True:
+    import argparse
+    from urllib.request import Request, urlopen
+    taken = argparse.ArgumentParser()
+    for option in "-w", "-H", "-d", "-X": taken.add_argument(option)
+    taken.add_argument("-sS", action="store_true")
+    taken.add_argument("url")
+    asked = taken.parse_args()
+    body = None if asked.d is None else asked.d.encode()
+    method = asked.X or ("GET" if body is None else "POST")
+    request = Request(asked.url, body, dict([asked.H.split(": ", 1)]), method=method)
+    print(urlopen(request, timeout=30).read().decode())
+' "$@"; }
+"""
 
 
 def tutorial() -> dict[str, str]:
@@ -116,7 +131,7 @@ async def test_a_reader_gets_what_the_page_says(pair: Pair, tmp_path: Path) -> N
         await other.run(f"cd {tmp_path}; {serve} --port 0 > lines &")
         lines = tmp_path / "lines"
         await wait_until(lambda: lines.exists() and lines.read_text().count("\n") == 4)
-        await terminal.run(_SQL + lines.read_text())
+        await terminal.run(_SQL + _CURL + lines.read_text())
         await terminal.type("python -m orbit_results.models")
         await wait_until(lambda: "subscription connected" in log.read_text())
         await results_come(pair, terminal)
