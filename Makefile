@@ -25,7 +25,7 @@ types: $(VENV)/.made
 	$(BIN)/mypy
 
 ## Everything, on real databases and brokers, with the newest and the lowest libraries: ends with pytest's own summary.
-## What starts processes of its own runs on one pair of servers each, drawn by a seed; make test SEED=all: on both.
+## Each test runs on one pair of servers and over one driver, drawn by a seed; make test SEED=all: on all of them.
 test: lint types docs $(LOWEST)/.made
 	tests/run.sh $(VENV) $(LOWEST) $(SEED)
 
@@ -71,6 +71,9 @@ services: $(VENV)/.made
 
 clean:
 	rm -rf $(VENV) $(LOWEST) .coverage .coverage.* .cache .mypy_cache .pytest_cache .ruff_cache build dist
+
+# The plugin is copied when the package is installed.
+$(VENV)/.made $(LOWEST)/.made: inbox/testing/plugin.py
 
 $(VENV)/.made: pyproject.toml
 	@echo "== $(VENV): newest versions"

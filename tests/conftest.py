@@ -24,7 +24,7 @@ DESELECTED = pytest.StashKey[dict[str, int]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pair", choices=[*PAIRS], help="run on this pair of servers only")
     parser.addoption(
-        "--rotate", type=int, metavar="SEED", help="run what starts processes of its own on one pair each, by this seed"
+        "--rotate", type=int, metavar="SEED", help="run each test on one of its pairs and drivers, drawn by this seed"
     )
 
 

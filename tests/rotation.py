@@ -1,9 +1,8 @@
 """Which combinations of a test run: with a seed one of each, so that every test and every kill point runs in every run.
 
-Tests that start processes of their own take seconds each. With `--rotate SEED` such a test runs on one of its pairs of
-servers, drawn by the seed; another seed draws others. Tests that are marked `rotates_with(name)` are one test of that
-name, with several subjects. Of one that is marked `drawn(3)` only three combinations run under a seed, and none with 0.
-Without the option every combination runs.
+With `--rotate SEED` a test on servers runs on one of its pairs, over one of its drivers, drawn by the seed; another
+seed draws others. Tests that are marked `rotates_with(name)` are one test of that name, with several subjects. Of one
+that is marked `drawn(3)` only three combinations run under a seed, and none with 0. Without the option every one runs.
 """
 
 import hashlib
@@ -11,19 +10,20 @@ from collections import defaultdict
 
 import pytest
 
-#: The folders whose tests are rotated.
-ROTATED = ("acceptance", "concurrency", "crash")
-PARAMETER = "pair"
+#: What takes turns.
+SERVERS = "pair"
+DRIVER = "driver"
 DRAWN = "drawn"
 
 
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """Those that do not run under this seed: of each test's pairs all but one, and what was not drawn."""
+    """Those that do not run under this seed: of each test's pairs and drivers all but one, and what was not drawn."""
     rounds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and PARAMETER in callspec.params and any(map(item.get_closest_marker, ROTATED)):
-            rounds[_less_its_pair(item, callspec.params[PARAMETER])].append(item)
+        if callspec is not None and SERVERS in callspec.params:
+            turns = {str(callspec.params[name]) for name in (SERVERS, DRIVER) if name in callspec.params}
+            rounds[_without(item, turns)].append(item)
     out = [item for key, round_ in rounds.items() for item in round_ if item is not _drawn(round_, seed, key)]
     return out + _not_drawn(items, {id(item) for item in out}, seed)
 
@@ -42,11 +42,12 @@ def _not_drawn(items: list[pytest.Item], out: set[int], seed: int) -> list[pytes
     return left
 
 
-def _less_its_pair(item: pytest.Item, pair: str) -> str:
+def _without(item: pytest.Item, turns: set[str]) -> str:
+    """The test's name without what takes turns."""
     test, _, parameters = item.nodeid.partition("[")
     if (marker := item.get_closest_marker("rotates_with")) is not None:
         test = marker.args[0]
-    return f"{test}[{'-'.join(part for part in parameters.rstrip(']').split('-') if part != pair)}]"
+    return f"{test}[{'-'.join(part for part in parameters.rstrip(']').split('-') if part not in turns)}]"
 
 
 def _drawn(round_: list[pytest.Item], seed: int, key: str) -> pytest.Item:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The whole suite, in two lanes side by side: most of it waits for servers, so that two cores are busy with both.
 #   tests/run.sh NEWEST_VENV LOWEST_VENV [SEED]
-# What starts processes of its own runs on one of its pairs of servers each, drawn by SEED; with SEED=all on every one.
+# Each test runs on one of its pairs of servers and over one of its drivers, drawn by SEED; with SEED=all on every one.
 # What failed in the first lane is named again at the end, where pytest's own summary of the second one stands last.
 # Exits 1 if anything failed.
 set -uo pipefail
@@ -16,10 +16,10 @@ announce() { printf '\n== %s\n' "$*"; }
 
 first_lane() {
   local failed=0
-  announce "newest libraries, both pairs of servers: acceptance, crash; seed $seed"
+  announce "newest libraries, a pair of servers for each test: acceptance, crash; seed $seed"
   "$newest" -q tests/acceptance tests/crash "${rotation[@]}" --durations=5 || failed=1
   announce "lowest libraries, oldest pair of servers: unit, conformance, integration"
-  "$lowest" -q -p no:cacheprovider tests/unit tests/conformance tests/integration --pair oldest || failed=1
+  "$lowest" -q -p no:cacheprovider tests/unit tests/conformance tests/integration --pair oldest "${rotation[@]}" || failed=1
   return $failed
 }
 
@@ -28,7 +28,7 @@ second_lane() {
   announce "newest libraries: unit, architecture; every branch of core and runtime"
   "$newest" -q tests/unit tests/architecture \
     --cov=inbox.core --cov=inbox.runtime --cov-branch --cov-report=term --cov-fail-under=100 || failed=1
-  announce "newest libraries, both pairs of servers: concurrency, conformance, integration; seed $seed"
+  announce "newest libraries, a pair of servers for each test: concurrency, conformance, integration; seed $seed"
   "$newest" -q tests/concurrency tests/conformance tests/integration "${rotation[@]}" --durations=5 || failed=1
   return $failed
 }

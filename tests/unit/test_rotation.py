@@ -65,9 +65,17 @@ def test_every_combination_runs_under_some_seed_and_a_seed_repeats_a_run() -> No
     assert first == second
 
 
-def test_what_starts_no_processes_runs_on_both() -> None:
-    tests = [Test("integration", "test_x", {"pair": pair, "driver": "asyncmy"}) for pair in ("newest", "oldest")]
-    assert chosen(tests, 1) == tests
+def test_the_drivers_take_turns_as_the_servers_do() -> None:
+    tests = [
+        Test("integration", "test_x", {"driver": driver, "pair": pair, "size": "2"})
+        for pair in ("newest", "oldest")
+        for driver in ("aiomysql", "asyncmy")
+    ]
+    assert {len(chosen(tests, seed)) for seed in range(20)} == {1}
+    assert {test.nodeid for seed in range(50) for test in chosen(tests, seed)} == {test.nodeid for test in tests}
+
+
+def test_what_has_no_servers_runs_always() -> None:
     alone = [Test("crash", "test_killed", {"point": point}) for point in POINTS]
     assert chosen(alone, 1) == alone, "there is nothing to choose from"
 
