@@ -35,6 +35,7 @@ async def program(*words: str, env: Mapping[str, str]) -> AsyncIterator[Command]
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=hear_ctrl_c,
     )
     command = Command(process)
     try:
@@ -44,6 +45,11 @@ async def program(*words: str, env: Mapping[str, str]) -> AsyncIterator[Command]
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         await command._reading
+
+
+def hear_ctrl_c() -> None:
+    """What a terminal starts hears SIGINT; what a script starts in the background inherits that it is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def ended(*words: str, env: Mapping[str, str]) -> Ended:
