@@ -12,12 +12,12 @@ from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.testing.faults import FaultProxy
 from tests.concurrency.load import under_load, wait_until
 from tests.crash.app import connect
-from tests.crash.consumer import at_work, library_leaves_sockets, linked
+from tests.crash.consumer import at_work, linked
 from tests.crash.world import World, at_port
 from tests.services.probe import connect_database
 
 # They change settings of a whole server, and take long: they run in `make crash`.
-pytestmark = [pytest.mark.controls_services, pytest.mark.drawn(0), pytest.mark.timeout(300), *library_leaves_sockets]
+pytestmark = [pytest.mark.controls_services, pytest.mark.drawn(0), pytest.mark.timeout(300)]
 
 #: Connections that the server still allows; fewer than MySQL's least would be raised to that.
 FEW = 10

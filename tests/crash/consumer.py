@@ -4,9 +4,8 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
-import pytest
+import aio_pika
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -46,13 +45,6 @@ BROKER = RabbitMQSettings(
     confirm_timeout=3,
     ack_linger=0,
 )
-
-# Before aiormq 7 the client library leaves the socket of a broken connection to the garbage collector, which closes it.
-library_leaves_sockets = [
-    pytest.mark.filterwarnings(f"ignore:{what}:ResourceWarning")
-    for what in ("unclosed", "loop is closed")
-    if int(version("aiormq").split(".")[0]) < 7
-]
 
 
 class Hands:
@@ -181,6 +173,20 @@ class Links:
             while not self.hands.are_empty or before != self._passed():
                 before = self._passed()
                 await asyncio.sleep(0.015)
+
+    async def wait_alone(self) -> None:
+        """Return when the broker knows of one consumer only: what it held for others is in the queue again.
+
+        Both are one command of the queue, so by the number of consumers we know of what they had in hand.
+        """
+        connection = await aio_pika.connect(self.world.pair.amqp_url)
+        async with connection, asyncio.timeout(30):
+            channel = await connection.channel()
+            while True:
+                found = (await channel.declare_queue(self.world.queue, passive=True)).declaration_result
+                if found.consumer_count == 1:
+                    return
+                await asyncio.sleep(0.05)
 
     def _passed(self) -> list[int]:
         traffics = (self.database.traffic, self.broker.traffic)

@@ -16,10 +16,10 @@ from inbox.core.lifecycle import Command, Outcome
 from inbox.errors import TransportError
 from inbox.ports import Passage
 from tests.crash import app
-from tests.crash.consumer import Links, at_work, library_leaves_sockets, linked
+from tests.crash.consumer import Links, at_work, linked
 from tests.crash.world import World
 
-pytestmark = [pytest.mark.timeout(600), *library_leaves_sockets]
+pytestmark = pytest.mark.timeout(600)
 
 POINTS = [*crash_points()]
 #: Under a seed.

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable
-from importlib.metadata import version
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,13 +18,6 @@ from tests.pairs import Pair
 
 QUICK = RabbitMQSettings(heartbeat=1, reconnect_max_delay=0.5, connect_timeout=20)
 ours = pytest.mark.controls_services
-
-# Before aiormq 7 the client library leaves the socket of a broken connection to the garbage collector, which closes it.
-pytestmark = [
-    pytest.mark.filterwarnings(f"ignore:{what}:ResourceWarning")
-    for what in ("unclosed", "loop is closed")
-    if int(version("aiormq").split(".")[0]) < 7
-]
 
 
 def queue_of(pair: Pair) -> str:
