@@ -18,6 +18,7 @@ from inbox.adapters.rabbitmq.settings import Binding, RabbitMQSettings, TlsSetti
 from inbox.adapters.rabbitmq.transport import RabbitMQ
 from inbox.app import Inbox
 from inbox.config import ConsumerSettings, DatabaseSettings, env
+from inbox.core.batching import Batch
 from inbox.core.delivery import Delivery, Origin
 from inbox.core.event import CloudEvent, Event
 from inbox.core.policy import RetryPolicy, RetryRule
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadyProcessed",
+    "Batch",
     "Binding",
     "CloudEvent",
     "CommitUnresolved",

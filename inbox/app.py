@@ -50,6 +50,13 @@ if TYPE_CHECKING:
         | Callable[[Any, Event, AsyncConnection, Any], Awaitable[object]]
         | Callable[[Any, Event, Session, Any], object],
     )
+    #: What `@inbox.batch_handler` takes.
+    B = TypeVar(
+        "B",
+        bound=Callable[[list[Event], AsyncSession], Awaitable[object]]
+        | Callable[[list[Event], AsyncConnection], Awaitable[object]]
+        | Callable[[list[Event], Session], object],
+    )
 
 
 class Inbox:
@@ -140,6 +147,35 @@ class Inbox:
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for event_type in event_types:
                 self.registry.add(event_type, function, prepare)
+            return function
+
+        return register
+
+    def batch_handler(self, *event_types: str) -> Callable[[B], B]:
+        """Register the decorated function as the handler of all events of a batch that have one of `event_types`.
+
+            @inbox.batch_handler("job.completed")
+            async def credit(events: list[Event], session: AsyncSession) -> None: ...
+
+        It gets them in the order of their arrival, no event twice, and applies all of them or raises: then the batch is
+        undone, and each event comes again in a list of its own, so that only the one that fails is charged. Without
+        `ConsumerSettings.batch`, in `replay`, and for what is in trouble, all lists have one event.
+
+        Args:
+            event_types: CloudEvents types, at least one.
+
+        Raises:
+            ConfigurationError: no type is given, it has a handler already, or the signature is not `(events, session)`
+                with `list[Event]` and a face of the unit.
+        """
+        require(
+            bool(event_types) and all(isinstance(given, str) for given in event_types),
+            "@inbox.batch_handler needs the event type: @inbox.batch_handler('job.completed')",
+        )
+
+        def register(function: B) -> B:
+            for event_type in event_types:
+                self.registry.add_batch(event_type, function)
             return function
 
         return register
@@ -283,10 +319,22 @@ class Inbox:
         require(len(self.registry) > 0, "the Inbox has no handlers: @inbox.handler('type'), or inbox.add_service(...)")
         self.registry.check()
 
+    def _require_batches(self) -> None:
+        """Refuse batches where they would break a promise."""
+        if self.settings.batch is None:
+            return
+        why = self._store.why_no_batches
+        require(why is None, f"ConsumerSettings.batch cannot be used: {why}")
+        require(
+            self._transport is None or self._transport.lease_terms is None,
+            "ConsumerSettings.batch cannot be used over leases: an event that waits for its neighbours uses up its own",
+        )
+
     def _make_consumer(self) -> Consumer:
         require(self._consumer is None, "an Inbox runs once; make another one")
         require(self._transport is not None, "the Inbox has no transport: Inbox(..., transport=RabbitMQ(...))")
         self._require_handlers()
+        self._require_batches()
         assert self._transport is not None  # noqa: S101 - required above; for the type checker
         self._consumer = Consumer(
             self.name,

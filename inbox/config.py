@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
+from inbox.core.batching import MOST_IN_BATCH, Batch
 from inbox.core.environment import read_settings
 from inbox.core.lease import LeaseTerms
 from inbox.core.policy import LONGEST_WAIT, RetryPolicy, RetryRule
@@ -127,6 +128,9 @@ class ConsumerSettings(EnvironmentSettings):
             new one, so it must be at least `retry.horizon(deadline)`, and should be longer than any queue, outbox or
             backup can bring an event back.
         retention_interval: seconds between two clean-ups of one worker; often enough that each has little to delete.
+        batch: let deliveries share a transaction (`docs/performance.md`, "Batches"); None gives each its own. With it,
+            `concurrency` is the number of batches at once, and a prefetch of None is four times `batch.max`, or four
+            times the concurrency where that is more.
     """
 
     concurrency: int = 8
@@ -141,6 +145,7 @@ class ConsumerSettings(EnvironmentSettings):
     fingerprint: tuple[FingerprintPart, ...] | None = DEFAULT_FINGERPRINT
     retention: float | None = None
     retention_interval: float = 3600.0
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         _require_whole(self, "concurrency", *(() if self.prefetch is None else ("prefetch",)))
@@ -161,11 +166,14 @@ class ConsumerSettings(EnvironmentSettings):
         if self.retention is not None:
             _require_seconds(self, "retention")
             _check_retention(self.retention, self.retry.horizon(self.deadline))
+        if self.batch is not None:
+            _check_batch(self.batch)
 
     @property
     def effective_prefetch(self) -> int:
         """The prefetch that is used."""
-        return self.prefetch if self.prefetch is not None else min(self.concurrency * 4, _MOST_PREFETCH)
+        most = self.concurrency if self.batch is None else max(self.concurrency, self.batch.max)
+        return self.prefetch if self.prefetch is not None else min(most * 4, _MOST_PREFETCH)
 
     def over_lease(self, terms: LeaseTerms) -> ConsumerSettings:
         """These settings as far as a peer allows them that hands deliveries out for a while.
@@ -187,6 +195,15 @@ def _check_retention(window: float, horizon: float) -> None:
     require(
         problem is None,
         f"retention={problem}: raise it, or lower retry.delays, retry.max_attempts, retry.max_releases or deadline",
+    )
+
+
+def _check_batch(batch: Batch) -> None:
+    _require_whole(batch, "max", prefix="batch.")
+    require(2 <= batch.max <= MOST_IN_BATCH, f"batch.max must be between 2 and {MOST_IN_BATCH}")  # noqa: PLR2004 - fewer are no batch
+    require(
+        batch.wait_ms == 0 or _is_seconds(batch.wait_ms),
+        "batch.wait_ms must be a number of milliseconds, not negative",
     )
 
 

@@ -47,7 +47,7 @@ class Verifier(Protocol):
 class UnitOfWork(Protocol):
     """One transaction on one connection: the claim, the handler's statements, the commit.
 
-    Used by one task at a time, in this order: `claim`, `apply` or `session`, `commit` or `rollback`.
+    Used by one task at a time, in this order: `claim` or `claim_all`, `apply` or `session`, `commit` or `rollback`.
     After `commit`, whether it raised or not, after `rollback`, and after a claim that was not NEW, it
     is over and its connection returned; anything more raises `RuntimeError`.
     """
@@ -63,6 +63,18 @@ class UnitOfWork(Protocol):
         """
         ...
 
+    async def claim_all(self, records: Sequence[InboxRecord]) -> list[Claim]:
+        """Insert the records of a batch together, in place of `claim`; their keys differ.
+
+        Either all are inserted and each claim is NEW, or none is: then the transaction has been ended, and each claim
+        says what a locking read finds under the key: NEW is not there, and not claimed. After it `apply` may be called
+        several times, once for each handler in turn, each only after the one before has returned.
+
+        Raises:
+            Contended, StoreUnavailable: nothing is known about the ids; the caller rolls back.
+        """
+        ...
+
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
         """Call the handler on this transaction, flush what it left, and check the guard.
 
@@ -71,7 +83,8 @@ class UnitOfWork(Protocol):
 
         Raises:
             UnitMisused: the handler did what would have split the unit.
-            Contended, StoreUnavailable: the server ended the unit, whatever the handler made of it.
+            Contended, StoreUnavailable: the server ended the unit, whatever the handler made of it; or, in a batch, the
+                handler before left something that this one would see.
             Exception: whatever else the handler raised.
         """
         ...
@@ -208,6 +221,11 @@ class Store(Protocol):
     @property
     def desk(self) -> QuarantineDesk:
         """Its quarantine, for a person's decisions. Used while the store is open."""
+        ...
+
+    @property
+    def why_no_batches(self) -> str | None:
+        """Why `claim_all` may not be used with its settings, in one sentence; None where it may."""
         ...
 
     def describe(self) -> dict[str, str]:

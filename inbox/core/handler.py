@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from inbox.core.event import Event
 
@@ -47,6 +47,8 @@ class Handler:
         wants: what of the event the function gets.
         prepare_wants: what of it `prepare` gets.
         decode: makes the payload of an event, or raises `Refused`; None where nobody wants it.
+        takes_list: the function gets a list of events, and applies all of them.
+        events: of a batch, for such a function; in no `repr`.
         payload: the payload, once `for_event` has decoded it. In no `repr`: it came from a peer.
     """
 
@@ -59,6 +61,8 @@ class Handler:
     wants: Wants = Wants.EVENT
     prepare_wants: Wants = Wants.EVENT
     decode: Callable[[Event], object] | None = None
+    takes_list: bool = False
+    events: tuple[Event, ...] = field(default=(), repr=False, compare=False)
     payload: object = field(default=None, repr=False, compare=False)
 
     def for_event(self, event: Event) -> Handler:
@@ -69,8 +73,14 @@ class Handler:
         """
         return self if self.decode is None else replace(self, payload=self.decode(event))
 
+    def for_events(self, events: Iterable[Event]) -> Handler:
+        """The handler that gets these events at once, where it takes a list; else as it is."""
+        return replace(self, events=tuple(events)) if self.takes_list else self
+
     def arguments(self, event: Event, unit: object, prepared: object) -> tuple[object, ...]:
         """The positional arguments of one call."""
+        if self.takes_list:
+            return ([*self.events] or [event], unit)
         given = (*self._shown(self.wants, event), unit)
         return given if self.prepare is None else (*given, prepared)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from inbox.errors import StopTimeout
+from inbox.runtime.batches import BatchIntake, BatchProcessor
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.processor import Processor
 from inbox.runtime.reporting import Reporter
@@ -21,6 +23,15 @@ if TYPE_CHECKING:
 
 #: Seconds after which an opening that did not heed its cancellation is cancelled again.
 _CANCEL_AGAIN = 0.5
+
+
+class _Common(TypedDict):
+    store: Store
+    transport: Transport
+    registry: Registry
+    verifier: Verifier | None
+    settings: ConsumerSettings
+    probes: Sequence[Probe]
 
 
 class Consumer:
@@ -49,25 +60,36 @@ class Consumer:
         self._transport = transport
         self._settings = settings
         retry = settings.retry
-        self._intake = LocalIntake(
-            store,
-            transport,
-            most=2 * settings.effective_prefetch,
-            spread=lambda waited: retry.spread(waited, random.random()),  # noqa: S311 - no secret
-        )
+        most = 2 * settings.effective_prefetch
+
+        def spread(waited: float) -> float:
+            return retry.spread(waited, random.random())  # noqa: S311 - no secret
+
+        batch = settings.batch
+        intake: LocalIntake | BatchIntake
+        if batch is None:
+            intake = LocalIntake(store, transport, most, spread)
+        else:
+            intake = BatchIntake(store, transport, most, spread, batch=batch)
+        self._intake = intake
         self._stopping = asyncio.Event()
         self._retention = Retention(store, settings.retention, settings.retention_interval)
         self._reporter = Reporter(store, self._intake, settings.report_interval, {} if counts is None else counts)
-        self._processor = Processor(
-            name,
-            store=store,
-            transport=transport,
-            registry=registry,
-            verifier=verifier,
-            settings=settings,
-            intake=self._intake,
-            probes=probes,
-        )
+        common: _Common = {
+            "store": store,
+            "transport": transport,
+            "registry": registry,
+            "verifier": verifier,
+            "settings": settings,
+            "probes": probes,
+        }
+        self._processor: Processor
+        if isinstance(intake, BatchIntake):
+            self._processor = batches = BatchProcessor(name, intake=intake, **common)
+            self._lane = partial(_batch_lane, intake, batches)
+        else:
+            self._processor = processor = Processor(name, intake=intake, **common)
+            self._lane = partial(_lane, intake, processor)
 
     async def open(self) -> bool:
         """Connect to both sides and check them, before anything is consumed.
@@ -140,10 +162,6 @@ class Consumer:
         """Take nothing new, finish what is running, then let `run` return. May be called twice."""
         self._stopping.set()
 
-    async def _lane(self) -> None:
-        while (delivery := await self._intake.next()) is not None:
-            await self._processor.process(delivery)
-
     async def _drain(self, lanes: list[asyncio.Task[None]]) -> None:
         """Stop the intake, wait for the running units, hand back what was not begun.
 
@@ -177,6 +195,19 @@ class Consumer:
             await self._transport.close()
         finally:
             await self._store.close()
+
+
+async def _lane(intake: LocalIntake, processor: Processor) -> None:
+    while (delivery := await intake.next()) is not None:
+        await processor.process(delivery)
+
+
+async def _batch_lane(intake: BatchIntake, processor: BatchProcessor) -> None:
+    while ways := await intake.next_batch():
+        try:
+            await processor.process_together(ways)
+        finally:
+            intake.done()
 
 
 async def _cancel(tasks: Collection[asyncio.Task[Any]], patience: float | None = None) -> None:

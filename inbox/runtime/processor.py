@@ -146,8 +146,10 @@ class Processor:
             asyncio.CancelledError: the worker is ending; the unit was rolled back, nothing settled.
             StoreUnavailable: the patience with the database has ended; the same.
         """
-        passage = Passage(delivery)
-        lifecycle = Lifecycle()
+        return await self.finish(Passage(delivery), Lifecycle())
+
+    async def finish(self, passage: Passage, lifecycle: Lifecycle) -> State:
+        """Take what has come so far to its end; see `process`."""
         try:
             await self._enter(passage)
             while (command := lifecycle.command) is not None:

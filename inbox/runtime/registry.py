@@ -10,7 +10,7 @@ from inbox.config import require
 from inbox.core.handler import Face, Handler, Wants
 from inbox.errors import NoHandler, UnitMisused
 from inbox.runtime.payloads import decoder_of
-from inbox.runtime.signatures import Asked, is_function, read_handler, read_prepare
+from inbox.runtime.signatures import Asked, is_function, read_batch_handler, read_handler, read_prepare
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -52,16 +52,7 @@ class Registry:
             ConfigurationError: the type has a handler, it cannot be told from `function` how, with what of the event
                 and with which face of the unit it is to be called, or its payload cannot be made from JSON.
         """
-        require(is_function(function), f"a handler must be a function or a bound method, not a {_kind(function)}")
-        name = f"{function.__module__}.{function.__qualname__}"
-        require(isinstance(event_type, str), f"handler {name}: the event type is a {_kind(event_type)}, not a text")
-        require(bool(event_type), f"handler {name}: the event type is empty")
-        taken = self._handlers.get(event_type)
-        require(
-            taken is None,
-            f"two handlers for type {event_type!r}: {taken.name if taken else ''} and {name}; "
-            "one event has one effect: call both from one handler, or give each its own consumer name",
-        )
+        name = self._free_name(event_type, function)
         prepare_asked = _NO_PREPARE if prepare is None else read_prepare(prepare, name)
         face, asked = read_handler(function, name, prepared=prepare is not None)
         payload = _one_payload(asked, prepare_asked, name)
@@ -77,6 +68,32 @@ class Registry:
         )
         self._handlers[event_type] = handler
         return handler
+
+    def add_batch(self, event_type: str, function: Callable[..., Any]) -> Handler:
+        """Register `function` for all events of a batch that have `event_type`.
+
+        Raises:
+            ConfigurationError: the type has a handler, or the function does not take `(list[Event], unit)`.
+        """
+        name = self._free_name(event_type, function)
+        face = read_batch_handler(function, name)
+        handler = Handler(name, event_type, face, _finished(function, name), takes_list=True)
+        self._handlers[event_type] = handler
+        return handler
+
+    def _free_name(self, event_type: str, function: Callable[..., Any]) -> str:
+        """The name of the handler that `function` is to be, if the type has none."""
+        require(is_function(function), f"a handler must be a function or a bound method, not a {_kind(function)}")
+        name = f"{function.__module__}.{function.__qualname__}"
+        require(isinstance(event_type, str), f"handler {name}: the event type is a {_kind(event_type)}, not a text")
+        require(bool(event_type), f"handler {name}: the event type is empty")
+        taken = self._handlers.get(event_type)
+        require(
+            taken is None,
+            f"two handlers for type {event_type!r}: {taken.name if taken else ''} and {name}; "
+            "one event has one effect: call both from one handler, or give each its own consumer name",
+        )
+        return name
 
     def find(self, event_type: str) -> Handler:
         """The handler for `event_type`: one that does nothing, where the policy ignores it.

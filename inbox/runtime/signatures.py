@@ -65,6 +65,32 @@ def read_handler(function: Callable[..., Any], name: str, *, prepared: bool) -> 
     return face, _asked(function, parameters[:at], hints, f"handler {name}:")
 
 
+def read_batch_handler(function: Callable[..., Any], name: str) -> Face:
+    """What the annotations of a batch handler ask for: `(list[Event], unit)`.
+
+    Raises:
+        ConfigurationError: the signature is another, or the face contradicts `def` or `async def`.
+    """
+    parameters = _positional(function)
+    require(
+        len(parameters) == 2,  # noqa: PLR2004 - the list and the unit
+        f"batch handler {name}: takes {inspect.signature(function)}, not (events, session) by position",
+    )
+    events, unit = (_annotation(function, parameter) for parameter in parameters)
+    require(
+        events == list[Event] or (isinstance(events, str) and events.replace(" ", "").endswith("list[Event]")),
+        f"batch handler {name}: its parameter {parameters[0].name!r} is annotated with {shown(events)}: it gets "
+        "list[Event]",
+    )
+    face = _face(unit)
+    if face is None:
+        raise _no_unit(
+            function, ("session",), [events, unit], f"batch handler {name}: its parameter {parameters[1].name!r}"
+        )
+    _check_kind(function, face, name)
+    return face
+
+
 def read_prepare(prepare: Callable[..., Any], name: str) -> Asked:
     """What the annotations of a `prepare` ask for: `(event)`, `(payload)` or `(payload, event)`.
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from inbox.errors import Contended
 from inbox.units.guard import UNIT
 from inbox.units.lanes import Idle
 from inbox.units.verdict import Stage, judge_exception, judge_return, to_its_end
@@ -78,6 +79,7 @@ class LaneUnit(ABC, Generic[LaneT]):
         self._deadline = deadline
         self._done = done
         self._stage = Stage.BEGUN
+        self._is_batch = False
         self._view = View(lane, lane.driver.guard)
 
     # -------------------------------------------------------------- the handler
@@ -95,9 +97,11 @@ class LaneUnit(ABC, Generic[LaneT]):
     @asynccontextmanager
     async def _guarded(self, name: str) -> AsyncIterator[None]:
         """Let the block use the unit, then judge what it did. `name` stands in messages."""
+        guard = self.lane.driver.guard
+        if self._is_batch and self._stage is Stage.APPLIED:
+            self._clear_for_next(guard)
         self._expect(Stage.CLAIMED)
         self._stage = Stage.FAILED
-        guard = self.lane.driver.guard
         task = asyncio.current_task()
         cancelled_before = task.cancelling() if task is not None else 0
         carried = UNIT.set(guard.start(name))
@@ -113,6 +117,18 @@ class LaneUnit(ABC, Generic[LaneT]):
             UNIT.reset(carried)
             guard.stop()
         self._stage = Stage.APPLIED
+
+    def _clear_for_next(self, guard: Guard) -> None:
+        """Between two handlers of a batch everything is as between two units, but for the transaction.
+
+        Raises:
+            Contended: the first one left what the next would see, such as a session variable.
+        """
+        if not (self._view.end() and guard.leaves_nothing and self.lane.driver.is_open):
+            guard.tripped = True
+            self._stage = Stage.FAILED
+            raise Contended("a handler before it left something on the session")
+        self._stage = Stage.CLAIMED
 
     async def _look_after(self, guard: Guard) -> None:
         """See what the handler left on its connection, and doom the unit where it cannot go on from there."""

@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponen
 
 from inbox.adapters.embedded import clock
 from inbox.adapters.embedded.attempts import AttemptBook
+from inbox.adapters.embedded.batch import BatchUnit
 from inbox.adapters.embedded.connection import FileConnection, require_sqlite
 from inbox.adapters.embedded.desk import SQLiteDesk
 from inbox.adapters.embedded.file import PlainFile
@@ -26,7 +27,6 @@ from inbox.adapters.embedded.retention import Retention
 from inbox.adapters.embedded.schema import make_or_check
 from inbox.adapters.embedded.statements import UnitStatements, key_of
 from inbox.adapters.embedded.turns import Turns, patiently
-from inbox.adapters.embedded.unit import Unit
 from inbox.config import DatabaseSettings, check_consumer_name, require
 from inbox.core.records import Resolution
 from inbox.errors import ConfigurationError, StoreError, StoreUnavailable
@@ -173,6 +173,11 @@ class SQLiteStore:
     def __repr__(self) -> str:
         return f"<SQLiteStore of consumer {self._consumer}>"
 
+    @property
+    def why_no_batches(self) -> str | None:
+        """See `inbox.ports.Store.why_no_batches`: it always may."""
+        return None
+
     def describe(self) -> dict[str, str]:
         """See `inbox.ports.Store.describe`."""
         return {
@@ -215,10 +220,10 @@ class SQLiteStore:
         await self._engine.dispose()
 
     # -------------------------------------------------------------- units
-    async def begin(self) -> Unit:
+    async def begin(self) -> BatchUnit:
         """See `inbox.ports.Store.begin`."""
         lane = await self.lanes.take()
-        return Unit(
+        return BatchUnit(
             lane,
             self._statements,
             self._turns,

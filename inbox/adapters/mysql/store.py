@@ -15,6 +15,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from inbox.adapters.mysql import schema
 from inbox.adapters.mysql.attempts import AttemptBook, AttemptSql
+from inbox.adapters.mysql.batch import WHY_NO_CALL, BatchUnit
 from inbox.adapters.mysql.classify import translated
 from inbox.adapters.mysql.engine import Lane, ServerSession, kill_session, make_engine, open_lane, prove_guard
 from inbox.adapters.mysql.figures import Ledger
@@ -149,6 +150,11 @@ class MySQLStore:
     def __repr__(self) -> str:
         return f"<MySQLStore of consumer {self._consumer}>"
 
+    @property
+    def why_no_batches(self) -> str | None:
+        """See `inbox.ports.Store.why_no_batches`."""
+        return WHY_NO_CALL if self._settings.allow_call else None
+
     def describe(self) -> dict[str, str]:
         """See `inbox.ports.Store.describe`."""
         url = self._engine.url
@@ -204,10 +210,10 @@ class MySQLStore:
         # A transport closes its socket in the loop's next turn, and the loop may end with this call.
         await asyncio.sleep(0)
 
-    async def begin(self) -> Unit:
+    async def begin(self) -> BatchUnit:
         """See `inbox.ports.Store.begin`."""
         lane = await self.lanes.take()
-        return Unit(lane, self._engine, self._statements, self._settings, self._deadline, self.lanes.give_back)
+        return BatchUnit(lane, self._engine, self._statements, self._settings, self._deadline, self.lanes.give_back)
 
     async def resolve(self, record: InboxRecord, unit: UnitOfWork) -> Resolution:
         """See `inbox.ports.Store.resolve`."""

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from inbox.core.delivery import Delivery
     from inbox.core.event import CloudEvent
@@ -123,10 +123,11 @@ class MemoryUnit:
 
     def __init__(self, store: MemoryStore) -> None:
         self.store = store
-        self.record: InboxRecord | None = None
+        self.records: list[InboxRecord] = []
         self.effects: list[object] = []
         self.forgotten: list[bytes] = []
         self._stage = Stage.BEGUN
+        self._is_batch = False
 
     @property
     def is_over(self) -> bool:
@@ -137,19 +138,30 @@ class MemoryUnit:
         """As `ports.UnitOfWork.claim`."""
         self._expect(Stage.BEGUN)
         self.store.fault("claim")
-        lock = self.store.locks.setdefault(record.key, asyncio.Lock())
-        try:
-            async with asyncio.timeout(self.store.settings.lock_wait):
-                await lock.acquire()
-        except TimeoutError as error:
-            raise Contended("another unit held the event for too long") from error
-        self.record = record
-        known = self.store.rows.get(record.key)
-        if known is None:
+        return (await self._claim([record]))[0]
+
+    async def claim_all(self, records: Sequence[InboxRecord]) -> list[Claim]:
+        """As `ports.UnitOfWork.claim_all`."""
+        self._expect(Stage.BEGUN)
+        self.store.fault("claim_all")
+        self._is_batch = True
+        return await self._claim(records)
+
+    async def _claim(self, records: Sequence[InboxRecord]) -> list[Claim]:
+        for record in sorted(records, key=lambda record: record.key):
+            lock = self.store.locks.setdefault(record.key, asyncio.Lock())
+            try:
+                async with asyncio.timeout(self.store.settings.lock_wait):
+                    await lock.acquire()
+            except TimeoutError as error:
+                raise Contended("another unit held the event for too long") from error
+            self.records.append(record)
+        claims = [self.store.claim_of(record) for record in records]
+        if all(claim is Claim.NEW for claim in claims):
             self._stage = Stage.CLAIMED
-            return Claim.NEW
-        self._end()
-        return Claim.CONFLICT if record.contradicts(known.fingerprint, known.scheme) else Claim.DUPLICATE
+        else:
+            self._end()
+        return claims
 
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
         """As `ports.UnitOfWork.apply`."""
@@ -166,14 +178,14 @@ class MemoryUnit:
 
     @contextmanager
     def _guarded(self) -> Iterator[MemorySession]:
-        self._expect(Stage.CLAIMED)
+        self._expect(Stage.CLAIMED, *([Stage.APPLIED] if self._is_batch else []))
         self._stage = Stage.FAILED
         session = MemorySession()
         yield session
         self.store.fault("apply")
         if session.is_undone:
             raise UnitMisused("rolled back: raise an exception instead")
-        self.effects = session.effects
+        self.effects += session.effects
         self._stage = Stage.APPLIED
 
     async def forget(self, key: bytes) -> None:
@@ -198,17 +210,17 @@ class MemoryUnit:
         self._end()
 
     def _make_durable(self) -> None:
-        assert self.record is not None  # noqa: S101 - the stages: it is claimed
-        self.store.rows[self.record.key] = self.record
-        self.store.tables.times["inbox", self.record.key] = now()
+        for record in self.records:
+            self.store.rows[record.key] = record
+            self.store.tables.times["inbox", record.key] = now()
         self.store.effects.extend(self.effects)
         for key in self.forgotten:
             self.store.drop_attempts(key)
 
     def _end(self) -> None:
         self._stage = Stage.OVER
-        if self.record is not None:
-            self.store.locks[self.record.key].release()
+        for record in self.records:
+            self.store.locks[record.key].release()
         self.store.connections.release()
 
     def _expect(self, *stages: Stage) -> None:
@@ -262,6 +274,18 @@ class MemoryStore:
         """Raise the next fault that a test set for `step`."""
         if waiting := self.faults.get(step):
             raise waiting.pop(0)
+
+    def claim_of(self, record: InboxRecord) -> Claim:
+        """What the stored rows say of a record."""
+        known = self.rows.get(record.key)
+        if known is None:
+            return Claim.NEW
+        return Claim.CONFLICT if record.contradicts(known.fingerprint, known.scheme) else Claim.DUPLICATE
+
+    @property
+    def why_no_batches(self) -> str | None:
+        """As `ports.Store.why_no_batches`."""
+        return None
 
     def describe(self) -> dict[str, str]:
         """As `ports.Store.describe`."""
