@@ -599,7 +599,7 @@ def test_groups_keep_the_order_of_their_firsts() -> None:
 def again(tried: Engine) -> Engine:
     """Another worker on the same database."""
     made = engine()
-    made.store = made.inbox._store = tried.store  # type: ignore[assignment]
+    made.store = made.inbox._store = tried.store
     return made
 
 

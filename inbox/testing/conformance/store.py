@@ -13,6 +13,7 @@ The tests are coroutines, so pytest needs a plugin that runs them.
 
 from __future__ import annotations
 
+from inbox.testing.conformance.store_batches import BatchConformance
 from inbox.testing.conformance.store_beside import AttemptConformance, LifeConformance, QuarantineConformance
 from inbox.testing.conformance.store_desk import DeskConformance
 from inbox.testing.conformance.store_figures import FiguresConformance
@@ -25,6 +26,7 @@ __all__ = ["Quarantined", "StoreConformance", "StoreRig", "delivery", "event", "
 class StoreConformance(
     UnitConformance,
     RaceConformance,
+    BatchConformance,
     LifeConformance,
     AttemptConformance,
     QuarantineConformance,
