@@ -71,17 +71,48 @@ _BROKER = "tests/integration/test_rabbitmq_faults.py::"
 
 #: How each point is tried, and by which test.
 AT_EVERY_POINT = (
-    ("SIGKILL of the one worker", _KILLS + "test_one_worker_is_killed"),
-    ("SIGKILL of three racing workers, every event three times", _KILLS + "test_three_racing_workers_are_killed"),
+    ("SIGKILL of one worker, over RabbitMQ, on MySQL or MariaDB", _KILLS + "test_one_worker_is_killed"),
+    ("the same of three that race for three of every event", _KILLS + "test_three_racing_workers_are_killed"),
     ("`KILL` and `KILL QUERY` of every session of the worker", _SESSIONS + "test_sessions_are_killed_at_every_step"),
     ("SIGSTOP; its events go to another worker; SIGCONT when all is done", _ZOMBIES + "test_it_wakes_when_all_is_done"),
     (
         "SIGSTOP; SIGCONT while the other worker is at them",
         _ZOMBIES + "test_it_wakes_when_the_first_of_its_events_has_come_to_another",
     ),
+    *(
+        (f"{what}, {where}", f"tests/crash/{file}.py::{test}")
+        for where, file, one, three in (
+            (
+                "over SQLite and its queue, without servers",
+                "test_embedded_kills",
+                "test_one_worker_is_killed",
+                "test_three_racing_workers_are_killed",
+            ),
+            (
+                "over a leased subscription (which delays nothing), on MySQL or MariaDB",
+                "test_orbit_kills",
+                "test_one_worker_over_leases_is_killed",
+                "test_three_workers_share_a_subscription_and_are_killed",
+            ),
+            *(
+                (
+                    where,
+                    "test_kill_mixes",
+                    f"test_one_worker_of_{name}_is_killed",
+                    f"test_three_workers_of_{name}_are_killed",
+                )
+                for where, name in (
+                    ("over RabbitMQ, on SQLite", "a_broker_and_a_file"),
+                    ("over SQLite's queue, on MySQL or MariaDB", "a_queue_and_a_server"),
+                    ("over a leased subscription, on SQLite", "leases_and_a_file"),
+                )
+            ),
+        )
+        for what, test in (("SIGKILL of one worker", one), ("SIGKILL of three", three))
+    ),
     (
-        "SIGKILL, over SQLite and its queue, without servers",
-        "tests/crash/test_embedded_kills.py::test_one_worker_is_killed",
+        "the points at which processes died in a run are the points that there are",
+        "tests/crash/test_reached.py::test_processes_have_died_at_every_point_and_nowhere_else",
     ),
     (
         "SIGKILL of the example for Fetcher, with forgeries in between",
@@ -271,7 +302,7 @@ start left open**. A point counts only if it was really reached.
 
 | run | does |
 |---|---|
-| `make test` | every kill point, on a pair of servers each; some packets, sessions, zombies, mutations; by a seed |
+| `make test` | every kill point, on one combination each; some packets, sessions, zombies, mutations; by a seed |
 | `make crash` | all of it, on both pairs of servers: hours |
 | `make mutations` | every mistake below, in a copy of the package: each must be found |
 | `make soak MINUTES=60` | load with duplicates, kills, cuts, outages; then an audit; `ARGS="--seed 4711"` draws again |
