@@ -11,7 +11,8 @@ from pathlib import Path
 from inbox.core.crashpoints import When, crash_points
 from inbox.core.lifecycle import Command
 from tests.mutations.catalog import MUTATIONS
-from tests.mutations.tables import TABLE_MUTATIONS
+from tests.mutations.tables import INVARIANTS, RULE_MUTATIONS, TABLE_MUTATIONS
+from tests.unit.model import WORLDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "crash-matrix.md"
 
@@ -355,13 +356,27 @@ def _mutations() -> list[str]:
     lines += [f"| `{each}` | {each.harm} | `{each.test.partition('[')[0]}` |" for each in MUTATIONS]
     lines += [
         "",
-        "And of the table of transitions, all found by",
-        "`tests/unit/test_model.py::test_the_model_sees_a_broken_table`:",
+        "## The model",
+        "",
+        "The table of transitions is walked in a model of broker and database: two workers, two deliveries of one",
+        "event and one of another, row locks that are waited for, answers that are lost, a crash at every step. These",
+        f"hold in all {WORLDS:,} worlds that can come about, and from each of them everything can still end",
+        "(`tests/unit/test_model.py::test_every_world_keeps_the_invariants`):",
+        "",
+        *(f"- {name}: {meaning}" for name, meaning in INVARIANTS.items()),
+        "",
+        "It finds these mistakes of the table, in `tests/unit/test_model.py::test_the_model_sees_a_broken_table`:",
     ]
-    lines += ["", "| mistake | transition | harm |", "|---|---|---|"]
+    lines += ["", "| mistake | transition | breaks | harm |", "|---|---|---|---|"]
     for each in TABLE_MUTATIONS:
         way = f"{each.state.value}, {each.outcome.value} → {each.target.value}"
-        lines.append(f"| `{each}` | {way} | {each.harm} |")
+        lines.append(f"| `{each}` | {way} | {each.breaks} | {each.harm} |")
+    lines += [
+        "",
+        "and these of the order and the rules, in `tests/unit/test_model.py::test_the_model_sees_a_broken_rule`:",
+    ]
+    lines += ["", "| mistake | breaks | harm |", "|---|---|---|"]
+    lines += [f"| `{rule}` | {rule.breaks} | {rule.harm} |" for rule in RULE_MUTATIONS]
     return [*lines, ""]
 
 
