@@ -16,7 +16,7 @@ trap 'exit 130' INT TERM
 announce() { printf '\n== %s\n' "$*"; }
 
 # The parts, the longest first.
-parts=(waits acceptance crash unit lowest_on_servers lowest_unit)
+parts=(waits crash acceptance lowest_on_servers unit lowest_unit)
 
 waits() {
   announce "newest libraries, a pair of servers for each test: concurrency, conformance, integration; seed $seed"
