@@ -3,7 +3,7 @@
 #   tests/run.sh NEWEST_VENV LOWEST_VENV [SEED]
 # Each test runs on one of its pairs of servers and over one of its drivers, drawn by SEED; with SEED=all on every one.
 # A lane that is free takes the next part, the longest first, so that both end at about the same time.
-# What failed in the first lane is named again at the end, where pytest's own summary of the second one stands last.
+# Pytest's own summary of the second lane stands last; what failed in either lane is named once more behind it.
 # Exits 1 if anything failed.
 set -uo pipefail
 unset PYTHONDONTWRITEBYTECODE  # hundreds of workers are started: compiling the package anew for each is a third of a start
@@ -73,8 +73,8 @@ for part in "${parts[@]}"; do
   [ -e "$logs/$part/passed" ] || failed+=("$part")
 done
 if [ ${#failed[@]} != 0 ]; then announce "FAILED with seed $seed: ${failed[*]}"; fi
-if [ "$first" != 0 ]; then
-  announce "FAILED in the first lane, above"
-  grep -E '^(FAILED|ERROR) |(failed|error).* in [0-9.]+s' "$logs/first"
+if [ "$first" != 0 ] || [ "$second" != 0 ]; then
+  announce "what FAILED in either lane, above"
+  grep -hE '^(FAILED|ERROR) |(failed|error).* in [0-9.]+s' "$logs/first" "$logs/second"
 fi
 [ ${#failed[@]} = 0 ] && [ "$first" = 0 ] && [ "$second" = 0 ]
