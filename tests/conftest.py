@@ -12,6 +12,7 @@ import pytest
 
 from tests import rotation
 from tests.pairs import DRIVERS, Driver, Pair, create_schema, delete_names, drop_schema
+from tests.pure import is_pure
 from tests.services.catalog import PAIRS, SERVICES, Say
 from tests.services.service import ServiceError
 from tests.services.session import Services, names_of
@@ -27,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rotate", type=int, metavar="SEED", help="run each test on one of its pairs and drivers, drawn by this seed"
     )
+    parser.addoption("--without-pure", action="store_true", help="leave out what no library can change (tests/pure.py)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +56,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("--rotate")
     if seed is not None:
         _take_out(config, items, set(rotation.left_out(items, seed)))
+    if config.getoption("--without-pure"):
+        _take_out(config, items, {item for item in items if is_pure(item.path)})
     services = Services(say=_say(config))
     config.stash[SERVICES_OF_RUN] = services
     impossible = {item: reason for item in items for reason in (_why_impossible(item, services),) if reason is not None}

@@ -1,8 +1,9 @@
 """Which combinations of a test run: with a seed one of each, so that every test and every kill point runs in every run.
 
 With `--rotate SEED` a test on servers runs on one of its pairs, over one of its drivers, drawn by the seed; another
-seed draws others. Tests that are marked `rotates_with(name)` are one test of that name, with several subjects. Of one
-that is marked `drawn(3)` only three combinations run under a seed, and none with 0. Without the option every one runs.
+seed draws others. Tests that are marked `rotates_with(name)` are one test of that name, with several subjects, on
+servers or not. Of one that is marked `drawn(3)` only three combinations run under a seed, and none with 0. Without
+the option every one runs.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import pytest
 SERVERS = "pair"
 DRIVER = "driver"
 DRAWN = "drawn"
+SUBJECT = "rotates_with"
 
 
 def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
@@ -21,7 +23,8 @@ def left_out(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
     rounds: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and SERVERS in callspec.params:
+        is_subject = item.get_closest_marker(SUBJECT) is not None
+        if callspec is not None and (SERVERS in callspec.params or is_subject):
             turns = {str(callspec.params[name]) for name in (SERVERS, DRIVER) if name in callspec.params}
             rounds[_without(item, turns)].append(item)
     out = [item for key, round_ in rounds.items() for item in round_ if item is not _drawn(round_, seed, key)]
@@ -45,7 +48,7 @@ def _not_drawn(items: list[pytest.Item], out: set[int], seed: int) -> list[pytes
 def _without(item: pytest.Item, turns: set[str]) -> str:
     """The test's name without what takes turns."""
     test, _, parameters = item.nodeid.partition("[")
-    if (marker := item.get_closest_marker("rotates_with")) is not None:
+    if (marker := item.get_closest_marker(SUBJECT)) is not None:
         test = marker.args[0]
     return f"{test}[{'-'.join(part for part in parameters.rstrip(']').split('-') if part not in turns)}]"
 

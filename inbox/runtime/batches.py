@@ -391,7 +391,7 @@ class BatchProcessor(Processor):
         for way in ways:
             if way.lifecycle.state is not State.BROKEN:
                 if way.is_between and way.lifecycle.command is not None:
-                    self._tell_after(way.lifecycle.command, Outcome.FAILED, way)
+                    self._end_step(way.lifecycle.command, Outcome.FAILED, way)
                 way.lifecycle.advance(Outcome.FAILED)
         broken = [way for way in ways if way.lifecycle.state is State.BROKEN]
         self._before(Command.ROLLBACK, broken)
@@ -413,18 +413,18 @@ class BatchProcessor(Processor):
     def _before(self, command: Command, ways: Iterable[Way]) -> None:
         for way in ways:
             way.is_between = True
-            for probe in self._probes:
-                probe.before(command, way.passage)
+            for tell in self._tell_before:
+                tell(command, way.passage)
 
     def _after(self, command: Command, outcome: Outcome, ways: Iterable[Way]) -> None:
         for way in ways:
-            self._tell_after(command, outcome, way)
+            self._end_step(command, outcome, way)
             way.lifecycle.advance(outcome)
 
-    def _tell_after(self, command: Command, outcome: Outcome, way: Way) -> None:
+    def _end_step(self, command: Command, outcome: Outcome, way: Way) -> None:
         way.is_between = False
-        for probe in self._probes:
-            probe.after(command, outcome, way.passage)
+        for tell in self._tell_after:
+            tell(command, outcome, way.passage)
 
 
 def _list_handler(way: Way) -> str | None:

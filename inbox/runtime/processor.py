@@ -126,7 +126,9 @@ class Processor:
         self._verifier = verifier
         self._settings = settings
         self._intake = intake
-        self._probes = tuple(probes)
+        # Bound once: they are called nine times each for every event.
+        self._tell_before = [probe.before for probe in probes]
+        self._tell_after = [probe.after for probe in probes]
         self.handlers = HandlerTasks()
         # Verification, preparation and the unit may each take as long as a unit.
         self._gate = RunGate(3 * settings.deadline + settings.cancel_patience)
@@ -192,11 +194,11 @@ class Processor:
         passage.is_inside = passage.is_alone = False
 
     async def _carry_out(self, command: Command, passage: Passage) -> Outcome:
-        for probe in self._probes:
-            probe.before(command, passage)
+        for tell in self._tell_before:
+            tell(command, passage)
         outcome = await self._steps[command](passage)
-        for probe in self._probes:
-            probe.after(command, outcome, passage)
+        for tell_of in self._tell_after:
+            tell_of(command, outcome, passage)
         return outcome
 
     # -------------------------------------------------------- before the transaction

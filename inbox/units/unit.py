@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 from inbox.errors import Contended
 from inbox.units.guard import UNIT
@@ -15,12 +15,13 @@ from inbox.units.view import View, ViewedLane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from contextvars import Token
 
     from sqlalchemy.ext.asyncio import AsyncSession
 
     from inbox.core.event import Event
     from inbox.core.handler import Handler
-    from inbox.units.guard import Guard
+    from inbox.units.guard import Guard, UnitToken
 
 __all__ = ["LaneUnit"]
 
@@ -64,6 +65,21 @@ class UnitLane(ViewedLane, Idle, Protocol):
 LaneT = TypeVar("LaneT", bound=UnitLane)
 
 
+class _Watch(NamedTuple):
+    """What was so when somebody began to use a unit."""
+
+    name: str
+    guard: Guard
+    task: asyncio.Task[Any] | None
+    cancelled_before: int
+    carried: Token[UnitToken | None]
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its task was cancelled since."""
+        return self.task is not None and self.task.cancelling() > self.cancelled_before
+
+
 class LaneUnit(ABC, Generic[LaneT]):
     """`inbox.ports.UnitOfWork` on one lane, but for what its database does in its own way: to claim, and to end.
 
@@ -85,38 +101,54 @@ class LaneUnit(ABC, Generic[LaneT]):
     # -------------------------------------------------------------- the handler
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
         """See `inbox.ports.UnitOfWork.apply`."""
-        async with self._guarded(handler.name):
+        watch = self._watch(handler.name)
+        try:
             await self._view.call(handler, event, prepared)
+            await self._judge_return(watch)
+        except BaseException as error:  # noqa: BLE001 - judged, and always raised
+            self._judge_exception(watch, error)
+        finally:
+            self._unwatch(watch)
+        self._stage = Stage.APPLIED
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[AsyncSession]:
         """See `inbox.ports.UnitOfWork.session`."""
-        async with self._guarded(_BLOCK), self._view.session() as session:
-            yield session
+        watch = self._watch(_BLOCK)
+        try:
+            async with self._view.session() as session:
+                yield session
+            await self._judge_return(watch)
+        except BaseException as error:  # noqa: BLE001 - judged, and always raised
+            self._judge_exception(watch, error)
+        finally:
+            self._unwatch(watch)
+        self._stage = Stage.APPLIED
 
-    @asynccontextmanager
-    async def _guarded(self, name: str) -> AsyncIterator[None]:
-        """Let the block use the unit, then judge what it did. `name` stands in messages."""
+    # The same three steps around a handler and around a block. Not a context manager: as one it costs a handler more
+    # than all that it does.
+    def _watch(self, name: str) -> _Watch:
+        """Let the caller's task use the unit. `name` stands in messages."""
         guard = self.lane.driver.guard
         if self._is_batch and self._stage is Stage.APPLIED:
             self._clear_for_next(guard)
         self._expect(Stage.CLAIMED)
         self._stage = Stage.FAILED
         task = asyncio.current_task()
-        cancelled_before = task.cancelling() if task is not None else 0
-        carried = UNIT.set(guard.start(name))
-        try:
-            yield
-            await self._look_after(guard)
-            cancelled = task is not None and task.cancelling() > cancelled_before
-            judge_return(guard, name, cancelled=cancelled)
-        except BaseException as error:  # noqa: BLE001 - judged, and always raised
-            cancelled = task is not None and task.cancelling() > cancelled_before
-            judge_exception(guard, name, error, cancelled=cancelled)
-        finally:
-            UNIT.reset(carried)
-            guard.stop()
-        self._stage = Stage.APPLIED
+        return _Watch(name, guard, task, task.cancelling() if task is not None else 0, UNIT.set(guard.start(name)))
+
+    async def _judge_return(self, watch: _Watch) -> None:
+        await self._look_after(watch.guard)
+        judge_return(watch.guard, watch.name, cancelled=watch.is_cancelled)
+
+    @staticmethod
+    def _judge_exception(watch: _Watch, error: BaseException) -> NoReturn:
+        judge_exception(watch.guard, watch.name, error, cancelled=watch.is_cancelled)
+
+    @staticmethod
+    def _unwatch(watch: _Watch) -> None:
+        UNIT.reset(watch.carried)
+        watch.guard.stop()
 
     def _clear_for_next(self, guard: Guard) -> None:
         """Between two handlers of a batch everything is as between two units, but for the transaction.

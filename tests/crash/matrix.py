@@ -11,7 +11,8 @@ from pathlib import Path
 from inbox.core.crashpoints import When, crash_points
 from inbox.core.lifecycle import Command
 from tests.mutations.catalog import MUTATIONS
-from tests.mutations.tables import TABLE_MUTATIONS
+from tests.mutations.tables import INVARIANTS, RULE_MUTATIONS, TABLE_MUTATIONS
+from tests.unit.model import WORLDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "crash-matrix.md"
 
@@ -71,17 +72,48 @@ _BROKER = "tests/integration/test_rabbitmq_faults.py::"
 
 #: How each point is tried, and by which test.
 AT_EVERY_POINT = (
-    ("SIGKILL of the one worker", _KILLS + "test_one_worker_is_killed"),
-    ("SIGKILL of three racing workers, every event three times", _KILLS + "test_three_racing_workers_are_killed"),
+    ("SIGKILL of one worker, over RabbitMQ, on MySQL or MariaDB", _KILLS + "test_one_worker_is_killed"),
+    ("the same of three that race for three of every event", _KILLS + "test_three_racing_workers_are_killed"),
     ("`KILL` and `KILL QUERY` of every session of the worker", _SESSIONS + "test_sessions_are_killed_at_every_step"),
     ("SIGSTOP; its events go to another worker; SIGCONT when all is done", _ZOMBIES + "test_it_wakes_when_all_is_done"),
     (
         "SIGSTOP; SIGCONT while the other worker is at them",
         _ZOMBIES + "test_it_wakes_when_the_first_of_its_events_has_come_to_another",
     ),
+    *(
+        (f"{what}, {where}", f"tests/crash/{file}.py::{test}")
+        for where, file, one, three in (
+            (
+                "over SQLite and its queue, without servers",
+                "test_embedded_kills",
+                "test_one_worker_is_killed",
+                "test_three_racing_workers_are_killed",
+            ),
+            (
+                "over a leased subscription (which delays nothing), on MySQL or MariaDB",
+                "test_orbit_kills",
+                "test_one_worker_over_leases_is_killed",
+                "test_three_workers_share_a_subscription_and_are_killed",
+            ),
+            *(
+                (
+                    where,
+                    "test_kill_mixes",
+                    f"test_one_worker_of_{name}_is_killed",
+                    f"test_three_workers_of_{name}_are_killed",
+                )
+                for where, name in (
+                    ("over RabbitMQ, on SQLite", "a_broker_and_a_file"),
+                    ("over SQLite's queue, on MySQL or MariaDB", "a_queue_and_a_server"),
+                    ("over a leased subscription, on SQLite", "leases_and_a_file"),
+                )
+            ),
+        )
+        for what, test in (("SIGKILL of one worker", one), ("SIGKILL of three", three))
+    ),
     (
-        "SIGKILL, over SQLite and its queue, without servers",
-        "tests/crash/test_embedded_kills.py::test_one_worker_is_killed",
+        "the points at which processes died in a run are the points that there are",
+        "tests/crash/test_reached.py::test_processes_have_died_at_every_point_and_nowhere_else",
     ),
     (
         "SIGKILL of the example for Fetcher, with forgeries in between",
@@ -271,7 +303,7 @@ start left open**. A point counts only if it was really reached.
 
 | run | does |
 |---|---|
-| `make test` | every kill point, on a pair of servers each; some packets, sessions, zombies, mutations; by a seed |
+| `make test` | every kill point, on one combination each; some packets, sessions, zombies, mutations; by a seed |
 | `make crash` | all of it, on both pairs of servers: hours |
 | `make mutations` | every mistake below, in a copy of the package: each must be found |
 | `make soak MINUTES=60` | load with duplicates, kills, cuts, outages; then an audit; `ARGS="--seed 4711"` draws again |
@@ -324,13 +356,27 @@ def _mutations() -> list[str]:
     lines += [f"| `{each}` | {each.harm} | `{each.test.partition('[')[0]}` |" for each in MUTATIONS]
     lines += [
         "",
-        "And of the table of transitions, all found by",
-        "`tests/unit/test_model.py::test_the_model_sees_a_broken_table`:",
+        "## The model",
+        "",
+        "The table of transitions is walked in a model of broker and database: two workers, two deliveries of one",
+        "event and one of another, row locks that are waited for, answers that are lost, a crash at every step. These",
+        f"hold in all {WORLDS:,} worlds that can come about, and from each of them everything can still end",
+        "(`tests/unit/test_model.py::test_every_world_keeps_the_invariants`):",
+        "",
+        *(f"- {name}: {meaning}" for name, meaning in INVARIANTS.items()),
+        "",
+        "It finds these mistakes of the table, in `tests/unit/test_model.py::test_the_model_sees_a_broken_table`:",
     ]
-    lines += ["", "| mistake | transition | harm |", "|---|---|---|"]
+    lines += ["", "| mistake | transition | breaks | harm |", "|---|---|---|---|"]
     for each in TABLE_MUTATIONS:
         way = f"{each.state.value}, {each.outcome.value} → {each.target.value}"
-        lines.append(f"| `{each}` | {way} | {each.harm} |")
+        lines.append(f"| `{each}` | {way} | {each.breaks} | {each.harm} |")
+    lines += [
+        "",
+        "and these of the order and the rules, in `tests/unit/test_model.py::test_the_model_sees_a_broken_rule`:",
+    ]
+    lines += ["", "| mistake | breaks | harm |", "|---|---|---|"]
+    lines += [f"| `{rule}` | {rule.breaks} | {rule.harm} |" for rule in RULE_MUTATIONS]
     return [*lines, ""]
 
 

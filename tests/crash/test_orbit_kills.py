@@ -14,6 +14,7 @@ from inbox.testing.crash import CrashWorker
 from tests.crash.orbit_app import transport_to
 from tests.crash.orbit_process import OrbitProcess
 from tests.crash.orbit_world import OrbitWorld, make_orbit_world
+from tests.crash.reached import ONE, THREE, note
 from tests.pairs import Pair
 
 
@@ -48,13 +49,14 @@ def test_every_command_but_one_is_reached() -> None:
     assert {point.command for point in crash_points()} - {point.command for point in reachable()} == {Command.DELAY}
 
 
-@pytest.mark.rotates_with("one worker is killed")
+@pytest.mark.rotates_with(ONE)
 @pytest.mark.parametrize("point", POINTS)
 async def test_one_worker_over_leases_is_killed(world: OrbitWorld, point: CrashPoint) -> None:
     victim = world.worker(crash=point)
     await asyncio.to_thread(victim.wait_ready)
     await world.publish()
     await asyncio.to_thread(victim.wait_killed)
+    note(ONE, [victim])
     assert victim.reached == [str(point)], "the point was really reached"
     await recover(world)
 
@@ -86,7 +88,8 @@ async def test_killed_between_commit_and_acknowledgement(world: OrbitWorld, poin
     world.judge()
 
 
-@pytest.mark.parametrize("point", COMMITTED)
+@pytest.mark.rotates_with(THREE)
+@pytest.mark.parametrize("point", POINTS)
 async def test_three_workers_share_a_subscription_and_are_killed(world: OrbitWorld, point: CrashPoint) -> None:
     victims = [world.worker(crash=point) for _ in range(3)]
     await asyncio.gather(*(asyncio.to_thread(victim.wait_ready) for victim in victims))
@@ -95,6 +98,7 @@ async def test_three_workers_share_a_subscription_and_are_killed(world: OrbitWor
     await asyncio.to_thread(CrashWorker.wait_any_killed, victims)
     for victim in victims:
         victim.kill()
+    note(THREE, victims)
     assert [str(point)] in [victim.reached for victim in victims]
     await recover(world)
 

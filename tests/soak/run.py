@@ -198,8 +198,9 @@ class Soak:
         await self._pause(QUIET)
         while await self._between(self._plan.kills):
             number = self._chance.randrange(len(self._workers))
-            await asyncio.to_thread(self._workers[number].kill)
-            self._workers[number] = self._worker()
+            # Replaced first: whoever looks meanwhile for those that ended by themselves must not find this one dead.
+            victim, self._workers[number] = self._workers[number], self._worker()
+            await asyncio.to_thread(victim.kill)
             self.report.done["kills"] += 1
 
     async def _cut(self) -> None:

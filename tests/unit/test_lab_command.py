@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from inbox import ConsumerSettings, Event, Inbox, MySQL, RabbitMQ
+from inbox.adapters.websocket import Credential, OrbitTransport
 from inbox.cli.main import app
 from inbox.testing.memory import MemoryStore
 
@@ -20,6 +21,11 @@ def shop() -> Inbox:
 
 def without_transport() -> Inbox:
     return Inbox("shop", store=MySQL("mysql://nowhere/shop_test"))
+
+
+def over_leases() -> Inbox:
+    transport = OrbitTransport("wss://platform.example/v1/events", "0" * 32, Credential("nobodys"))
+    return Inbox("shop", store=MySQL("mysql://nowhere/shop_test"), transport=transport)
 
 
 def in_memory() -> Inbox:
@@ -41,6 +47,7 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "paid"}
         (f"{HERE}:shop", ["--ignore", "invoice"], "write table.column"),
         (f"{HERE}:shop", [], "the database 'shop' is not known to be for tests"),
         (f"{HERE}:without_transport", [], "the target has no transport"),
+        (f"{HERE}:over_leases", [], "let the target take SQLiteQueue(…) in place of its transport"),
         (f"{HERE}:in_memory", [], "the lab works with MySQL"),
     ],
 )

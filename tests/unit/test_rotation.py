@@ -46,6 +46,16 @@ def suite() -> list[Test]:
     return kills + [Test("acceptance", "test_run", {"pair": pair}) for pair in pairs]
 
 
+def test_subjects_without_servers_take_their_turn_among_those_on_servers() -> None:
+    tests = [
+        Test("crash", name, {**pair, "point": "after:commit"}, "killed")
+        for name, pair in (("test_broker", {"pair": "newest"}), ("test_broker", {"pair": "oldest"}), ("test_file", {}))
+    ]
+    turns = [chosen(tests, seed) for seed in range(40)]
+    assert {len(turn) for turn in turns} == {1}
+    assert {turn[0].name for turn in turns} == {"test_broker", "test_file"}
+
+
 def chosen(tests: list[Test], seed: int) -> list[Test]:
     out = left_out(cast("list[pytest.Item]", tests), seed)
     return [test for test in tests if cast("pytest.Item", test) not in out]

@@ -22,6 +22,8 @@ Rows = Sequence[tuple[Any, ...]]
 
 #: Argument of COM_SET_OPTION (MySQL internals, "COM_SET_OPTION"): MYSQL_OPTION_MULTI_STATEMENTS_OFF.
 _MULTI_STATEMENTS_OFF: Final = b"\x01\x00"
+#: Octets; below the 128 KiB from which glibc maps memory (mallopt(3), M_MMAP_THRESHOLD).
+_READ_SIZE: Final = 64 << 10
 #: Status flag of the server (MySQL internals, "SERVER_STATUS_flags_enum"): SERVER_STATUS_NO_BACKSLASH_ESCAPES.
 _NO_BACKSLASH_ESCAPES: Final = 0x0200
 
@@ -199,7 +201,8 @@ class GuardedConnection(_Driver):
         return rows, ended if isinstance(ended, Exception) else None
 
     async def _send_own(self, sql: bytes) -> None:
-        await self.drain()
+        if self._result is not None:
+            await self.drain()
         await super()._execute_command(COM_QUERY, sql)
 
     async def _answer(self) -> Rows | Exception:
@@ -231,6 +234,7 @@ class GuardedConnection(_Driver):
         """
         self.setup = setup
         self._be_impatient(setup.silence)
+        self._read_less()
         # Both drivers ask for multi-statements in the handshake; a second statement in a text could then be a COMMIT.
         await super()._execute_command(COM_SET_OPTION, _MULTI_STATEMENTS_OFF)
         await self._next_packet()
@@ -251,6 +255,15 @@ class GuardedConnection(_Driver):
         ):
             if hasattr(socket, option):
                 link.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+    def _read_less(self) -> None:
+        """Let asyncio ask for 64 KiB at a time: for its 256 KiB glibc maps memory, and unmaps it, each time.
+
+        The attribute is a private name of `asyncio.selector_events`; where a loop has none, nothing is lost.
+        """
+        transport: Any = self.transport
+        if isinstance(getattr(transport, "max_size", None), int):
+            transport.max_size = _READ_SIZE
 
     def cut(self) -> None:
         """Close the socket at once, whoever is using it. May be called twice."""
@@ -277,7 +290,8 @@ class GuardedConnection(_Driver):
         self._sending += 1
         try:
             # As the drivers do with a stream that was left half-read, without their warning.
-            await self.drain()
+            if self._result is not None:
+                await self.drain()
             await super()._execute_command(command, sql)
         except BaseException as error:
             self._failed(error)

@@ -53,4 +53,10 @@ def queue_of(inbox: Inbox, delays: Sequence[Sequence[float]]) -> Queue:
         return RabbitQueue(transport, delays)
     if type(transport).__name__ == "SQLiteQueue":
         return EmbeddedQueue(transport)
+    if transport.lease_terms is not None and not transport.can_delay:
+        raise ConfigurationError(
+            "the lab cannot hand out events of a leased subscription, whose platform makes their ids: let the target "
+            "take SQLiteQueue(…) in place of its transport for this test, with the same store and handlers, such as by "
+            "a variable of the environment"
+        )
     raise ConfigurationError(f"the lab works with RabbitMQ(…) and SQLiteQueue(…), not with {type(transport).__name__}")
