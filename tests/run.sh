@@ -10,7 +10,7 @@ unset PYTHONDONTWRITEBYTECODE  # hundreds of workers are started: compiling the 
 newest=$1/bin/pytest lowest=$2/bin/pytest seed=${3:-$RANDOM}
 rotation=(--rotate "$seed"); [ "$seed" != all ] || rotation=()
 logs=$(mktemp -d)
-trap 'kill -- -"$beside" 2>/dev/null; wait; rm -rf "$logs"' EXIT
+trap 'kill -- -"$beside" -"$soaking" 2>/dev/null; wait; rm -rf "$logs"' EXIT
 trap 'exit 130' INT TERM
 
 announce() { printf '\n== %s\n' "$*"; }
@@ -49,6 +49,13 @@ lowest_unit() {
   "$lowest" -q -p no:cacheprovider tests/unit --without-pure
 }
 
+# Beside both lanes, for it mostly waits: on servers of its own, which it kills and restarts.
+soak() {
+  local drawn=(--seed "$seed"); [ "$seed" != all ] || drawn=()
+  announce "newest libraries, newest pair of servers: two minutes of load with kills, cuts and outages, and an audit"
+  env -u INBOX_MYSQL_DSN -u INBOX_RABBIT4_DSN "${newest%/*}/python" -m tests.soak --minutes 2 --rate 20 "${drawn[@]}"
+}
+
 # A part is taken by whoever makes its folder: one of two does.
 lane() {
   local failed=0 part
@@ -61,10 +68,15 @@ lane() {
 }
 
 announce "seed $seed: repeat this run by make test SEED=$seed; every combination by make test SEED=all"
-set -m; lane >"$logs/second" 2>&1 & beside=$!; set +m
+set -m
+lane >"$logs/second" 2>&1 & beside=$!
+soak >"$logs/soak" 2>&1 & soaking=$!
+set +m
 echo "two lanes share the parts: ${parts[*]}; what the second one says follows at the end"
 lane 2>&1 | tee "$logs/first"
 first=${PIPESTATUS[0]}
+wait "$soaking"; soaked=$?
+if [ "$soaked" = 0 ]; then tail -n 6 "$logs/soak"; else cat "$logs/soak"; fi
 announce "waiting for the second lane"
 wait "$beside"; second=$?
 cat "$logs/second"
@@ -72,6 +84,7 @@ failed=()
 for part in "${parts[@]}"; do
   [ -e "$logs/$part/passed" ] || failed+=("$part")
 done
+[ "$soaked" = 0 ] || failed+=(soak)
 if [ ${#failed[@]} != 0 ]; then announce "FAILED with seed $seed: ${failed[*]}"; fi
 if [ "$first" != 0 ] || [ "$second" != 0 ]; then
   announce "what FAILED in either lane, above"

@@ -24,8 +24,9 @@ CREATE TABLE debt (account INTEGER REFERENCES account (id) DEFERRABLE INITIALLY 
 INSERT INTO account VALUES (0, 0);
 """
 
-#: Runs that meet contention: more than are repeated in place, so that the event is released.
-LOST = 3
+#: Runs that meet contention. Of up to three deliveries of one event, each to a worker of its own, at least one meets
+#: more than are repeated in place, and is released.
+LOST = 4
 
 SETTINGS = ConsumerSettings(
     concurrency=4,
