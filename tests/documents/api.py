@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Quarantine": ("Selection", "ReplayReport"),
 }
 SETTINGS = (
+    "Batch",
     "ConsumerSettings",
     "DatabaseSettings",
     "RabbitMQSettings",
