@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inbox.adapters.embedded import clock
 from inbox.adapters.embedded.classify import DUPLICATE_KEY, code_of, translated
@@ -17,6 +18,9 @@ from inbox.units.verdict import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+#: Where the running handler's part of the transaction begins.
+_MARK: Final = f"SAVEPOINT inbox_{secrets.token_hex(8)}"
 
 __all__ = ["BatchUnit"]
 
@@ -61,10 +65,26 @@ class BatchUnit(Unit):
                 raise
             # Outside of the transaction, which holds rows of its own: what is found now was committed.
             return [self._found(raw, record) for record in records]
+        raw.execute(_MARK)
         return None
+
+    async def _drain(self) -> None:
+        """Release what the handler left open: a neighbour's ROLLBACK TO must not find its savepoints, nor undo it."""
+        if not self._is_batch:
+            return
+        try:
+            await self.lane.driver.own(_mark_anew)
+        except sqlite3.Error as error:
+            raise translated(error, "ending a handler's part of a batch") from error
 
     def _found(self, raw: sqlite3.Connection, record: InboxRecord) -> Claim:
         row = raw.execute(self._sql.fingerprint, key_of(record)).fetchone()
         if row is None:
             return Claim.NEW
         return Claim.CONFLICT if record.contradicts(*row) else Claim.DUPLICATE
+
+
+def _mark_anew(raw: sqlite3.Connection) -> None:
+    """RELEASE takes with it every savepoint that was set later (sqlite.org/lang_savepoint.html)."""
+    raw.execute(f"RELEASE {_MARK}")
+    raw.execute(_MARK)

@@ -14,6 +14,8 @@ from inbox.units.verdict import Stage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inbox.units import guard
+
 __all__ = ["BatchUnit"]
 
 _DUPLICATE_KEY: Final = 1062
@@ -44,7 +46,16 @@ class BatchUnit(Unit):
                 return await self._recognise_all(records, ordered)
             raise translated(error, "claiming a batch") from error
         self._stage = Stage.CLAIMED
+        self.lane.driver.guard.savepoints = set()
         return [Claim.NEW] * len(records)
+
+    def _clear_for_next(self, guard: guard.Guard) -> None:
+        super()._clear_for_next(guard)
+        self.lane.driver.guard.savepoints = set()
+
+    def _give_back(self, reusable: bool) -> None:
+        self.lane.driver.guard.savepoints = None
+        super()._give_back(reusable)
 
     async def _recognise_all(self, records: Sequence[InboxRecord], ordered: Sequence[InboxRecord]) -> list[Claim]:
         """Undo first, so that nobody waits for rows that are given up while this waits for theirs; then read.

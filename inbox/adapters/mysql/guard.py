@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from inbox.adapters.mysql.classify import Trouble, classify, facts
-from inbox.adapters.mysql.screen import screen
+from inbox.adapters.mysql.screen import Finding, screen
 from inbox.errors import Contended, DeadlineExceeded, StoreUnavailable, UnitMisused
 from inbox.units import guard
 from inbox.units.guard import ROLLED_BACK, UNIT, Doom, Door, UnitToken, outside_units
@@ -44,13 +44,18 @@ class Guard(guard.Guard):
 
     Args:
         allow_call: let handlers call stored procedures.
+
+    Attributes:
+        savepoints: those that the running handler has set, in lower case; None where no other handler shares its
+            transaction.
     """
 
-    __slots__ = ("allow_call",)
+    __slots__ = ("allow_call", "savepoints")
 
     def __init__(self, *, allow_call: bool = False) -> None:
         super().__init__()
         self.allow_call = allow_call
+        self.savepoints: set[bytes] | None = None
 
     # -------------------------------------------------------------- asked before
     def admit(self, command: int, sql: bytes | str, *, busy: bool, plain_backslashes: bool = False) -> None:
@@ -79,8 +84,17 @@ class Guard(guard.Guard):
             self.traces = self.traces or finding.traces
             if finding.refusal is not None:
                 self.trip(f"refused before sending: {finding.refusal}")
+            if self.savepoints is not None:
+                self._admit_savepoint(self.savepoints, finding)
         elif command != COM_PING:
             self.trip(f"refused before sending: a command of the driver (number {command})")
+
+    def _admit_savepoint(self, own: set[bytes], finding: Finding) -> None:
+        """A neighbour's savepoint is not there for this handler: by itself, the server would say that it is not."""
+        if finding.sets is not None:
+            own.add(finding.sets)
+        elif finding.names is not None and finding.names not in own:
+            self.trip("refused before sending: a savepoint that the handler has not set")
 
     def admit_reconnect(self) -> None:
         """Somebody connects again. Never right on a connection that is kept: another session would answer.

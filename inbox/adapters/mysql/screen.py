@@ -80,10 +80,13 @@ class Finding:
     Attributes:
         refusal: why it may not be sent; None where it may. Names a keyword and never a value.
         traces: it may leave something on the session that the next unit would see.
+        sets, names: the savepoint that it sets, and the one that it goes back to or releases; in lower case.
     """
 
     refusal: str | None = None
     traces: bool = False
+    sets: bytes | None = None
+    names: bytes | None = None
 
 
 _FINE: Final = Finding()
@@ -126,8 +129,9 @@ def _judge(keyword: bytes, sql: bytes, start: int, allow_call: bool) -> Finding:
         return _FINE
     if keyword in (b"SAVEPOINT", b"RELEASE", b"ROLLBACK"):
         savepoint = _SAVEPOINT.match(sql, start)
-        if savepoint and not savepoint["name"].strip(b"`").lower().startswith(OWN_SAVEPOINT):
-            return _FINE
+        name = savepoint["name"].strip(b"`").lower() if savepoint else OWN_SAVEPOINT
+        if not name.startswith(OWN_SAVEPOINT):
+            return Finding(sets=name) if keyword == b"SAVEPOINT" else Finding(names=name)
     elif keyword == b"SET":
         if _SET.match(sql, start):
             return _TRACED

@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from inbox.core.event import Event
 from inbox.core.records import Claim, InboxRecord
@@ -60,6 +61,30 @@ class BatchConformance(Suite):
             await unit.apply(handler(_effect(rig)), event(KEYS[0]), None)
             with pytest.raises(UnitMisused):
                 await unit.apply(handler(misuses), event(KEYS[1]), None)
+            await unit.rollback()
+            assert (await rig.effects(), await rig.keys()) == ([], set())
+
+    async def test_no_handler_goes_back_to_its_neighbours_savepoint(self, rig: StoreRig) -> None:
+        """By itself it would find none, and fail; among others it must not undo what they did."""
+
+        async def leaves(_: Event, session: Any) -> None:
+            if hasattr(session, "execute"):
+                await session.execute(text("SAVEPOINT left_open"))
+            await rig.effect(session, "neighbour")
+
+        async def goes_back(_: Event, session: Any) -> None:
+            if not hasattr(session, "execute"):
+                raise Contended("a store in memory has no savepoints")
+            await session.execute(text("ROLLBACK TO SAVEPOINT left_open"))
+
+        store = rig.store()
+        async with opened(store):
+            unit = await store.begin()
+            await unit.claim_all([record(key) for key in KEYS])
+            for key in KEYS[:2]:  # one name may be used by each
+                await unit.apply(handler(leaves), event(key), None)
+            with pytest.raises(Exception):  # noqa: B017, PT011 - each server has its own
+                await unit.apply(handler(goes_back), event(KEYS[2]), None)
             await unit.rollback()
             assert (await rig.effects(), await rig.keys()) == ([], set())
 
