@@ -39,8 +39,7 @@ async def test_a_worker_is_killed_between_commit_and_acknowledgement(batched: Wo
     assert await asyncio.to_thread(first.stop) == 0
     await batched.publish("waiting", ["apply"] * 8, copies=1)
     victim = batched.worker(crash=BEFORE_ACK, hit=number)
-    victim_dies = asyncio.to_thread(victim.wait_killed)
-    await victim_dies
+    await asyncio.to_thread(victim.wait_killed)
     assert victim.reached == [str(BEFORE_ACK)]
     assert batched.count("inbox") >= number, "it was committed before"
     await recover(batched)
