@@ -114,10 +114,11 @@ async def study(servers: Servers, options: argparse.Namespace) -> list[Growth]:
             taken[workers] = await consume(servers, workers, options, draw)
             say(f"round {number + 1} of {options.rounds}: {workers} workers, {taken[workers].rate:,.0f} events/s")
         rounds.append(taken)
-    return [_growth(workers, rounds, min(options.counts)) for workers in options.counts]
+    return [growth_of(workers, rounds, min(options.counts)) for workers in options.counts]
 
 
-def _growth(workers: int, rounds: Sequence[dict[int, Round]], least: int) -> Growth:
+def growth_of(workers: int, rounds: Sequence[dict[int, Round]], least: int) -> Growth:
+    """Medians of so many workers' rounds."""
     taken = [each[workers] for each in rounds]
 
     def middle(values: list[float | None]) -> float | None:
