@@ -29,7 +29,7 @@ types: $(VENV)/.made
 test: lint types docs $(LOWEST)/.made
 	tests/run.sh $(VENV) $(LOWEST) $(SEED)
 
-## The whole crash matrix: every point, packet and session, every pair of servers; hours. One of them:
+## The whole crash matrix: every point, packet and session, every pair of servers; more than an hour. One of them:
 ## make crash ARGS="-k 'after:commit'". What it tries is in docs/crash-matrix.md.
 crash: $(VENV)/.made
 	$(BIN)/pytest tests/crash tests/concurrency $(ARGS)

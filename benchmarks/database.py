@@ -103,6 +103,10 @@ class Database:
             wrongs.append(f"{quarantined} events in quarantine")
         return wrongs
 
+    def count(self) -> int:
+        """Rows of the inbox."""
+        return int(self._rows("SELECT COUNT(*) FROM inbox")[0][0])
+
     def questions(self) -> int:
         """Statements that the server has run for any client."""
         return int(self._rows("SHOW GLOBAL STATUS LIKE 'Questions'")[0][1])

@@ -19,6 +19,9 @@ _STEP: Final = 22
 _HEAD: Final = 46
 _GAP: Final = 18
 _TITLE: Final = 34
+#: Of a course: where it begins, and its height.
+_AXIS: Final = 50
+_HEIGHT: Final = 110
 
 _STYLE: Final = """
   text { font: 13px system-ui, sans-serif; fill: #24292f }
@@ -26,6 +29,7 @@ _STYLE: Final = """
   .load { font-weight: 600 }
   .small { font-size: 12px; fill: #57606a }
   .raw { fill: #8c959f } .other { fill: #b6a16b } .inbox { fill: #2f6fbe }
+  .course { fill: none; stroke: #2f6fbe; stroke-width: 1.5 }
   .one { stroke: #57606a; stroke-dasharray: 3 3 } .spread { stroke: #24292f; stroke-width: 1.5 }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6edf3 } .small { fill: #9da7b1 }
@@ -82,3 +86,36 @@ def _bar(row: dict[str, Any], top: int, scale: float) -> str:
 
 def _text(left: float, top: float, words: str, kind: str, *, anchor: str = "start") -> str:
     return f'<text class="{kind}" x="{left:.1f}" y="{top}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
+def lines(courses: Sequence[tuple[str, Sequence[tuple[float, float]], float]], caption: str) -> str:
+    """A small picture for each course: how a value went over time, below the bound that it must keep.
+
+    Args:
+        courses: a name, pairs of seconds and value, and the bound, which is dashed.
+        caption: of the whole.
+    """
+    parts, top = [_text(0, 16, caption, "title")], _TITLE + 16
+    for name, samples, bound in courses:
+        longest = max([1.0, *(second for second, _ in samples)])
+        most = max([bound, *(value for _, value in samples)]) * 1.05
+
+        def place(second: float, value: float, *, top: int = top, longest: float = longest, most: float = most) -> str:
+            return f"{_AXIS + second / longest * (_WIDTH - _AXIS):.1f},{top + _HEIGHT * (1 - value / most):.1f}"
+
+        points = " ".join(place(second, value) for second, value in samples)
+        left, level = place(0, bound).split(",")
+        parts += [
+            _text(_AXIS, top - 6, name, "load"),
+            _text(_AXIS - 8, float(level) + 4, f"{bound:.0f}", "small", anchor="end"),
+            f'<line class="one" x1="{left}" x2="{_WIDTH}" y1="{level}" y2="{level}"/>',
+            f'<polyline class="course" points="{points}"/>',
+            _text(_AXIS - 8, top + _HEIGHT, "0", "small", anchor="end"),
+            _text(_WIDTH, top + _HEIGHT + 14, f"{longest:.0f} s", "small", anchor="end"),
+        ]
+        top += _HEIGHT + _HEAD
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {top}" role="img" '
+        f'aria-label="{escape(caption)}">\n<style>{_STYLE}</style>\n{body}\n</svg>\n'
+    )

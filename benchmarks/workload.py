@@ -125,6 +125,14 @@ class Channel:
             part = events[start : start + _CONFIRMED_TOGETHER]
             await asyncio.gather(*(exchange.publish(_message(event), self._queue) for event in part))
 
+    async def wait_consumed(self, consumers: int) -> None:
+        """Return when the broker hands messages to so many."""
+        while True:
+            found = await self._channel.declare_queue(self._queue, passive=True)
+            if (found.declaration_result.consumer_count or 0) >= consumers:
+                return
+            await asyncio.sleep(0.02)
+
     async def left(self) -> int:
         """Messages that are still in the queue, or were given up, after the consumer has closed."""
         left = 0

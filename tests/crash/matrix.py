@@ -304,7 +304,7 @@ start left open**. A point counts only if it was really reached.
 | run | does |
 |---|---|
 | `make test` | every kill point, on one combination each; some packets, sessions, zombies, mutations; by a seed |
-| `make crash` | all of it, on both pairs of servers: hours |
+| `make crash` | all of it, on both pairs of servers: more than an hour |
 | `make mutations` | every mistake below, in a copy of the package: each must be found |
 | `make soak MINUTES=60` | load with duplicates, kills, cuts, outages; then an audit; `ARGS="--seed 4711"` draws again |
 """

@@ -10,15 +10,18 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from benchmarks import run
+from benchmarks import growth, run
 from benchmarks.catalog import CONSUMERS, RAW, Cell, Load, estimate, full_grid, only, quick_grid
 from benchmarks.database import Durability
 from benchmarks.disk import Place, place_of
 from benchmarks.measure import Servers, Timing, WireCount, Wrong
-from benchmarks.plot import plot
+from benchmarks.memory import FIRST_EVENTS_MB, PREFETCH, Case, Course
+from benchmarks.memory import markdown as memory_table
+from benchmarks.plot import lines, plot
 from benchmarks.profile import layer_of
 from benchmarks.results import Runs, rows, why_void
 from benchmarks.table import table
+from benchmarks.workers import Growth, Round, growth_of
 from benchmarks.workload import ACCOUNTS, make_batch
 from tests.unit.test_benchmarks_results import CONNECTION, runs, timing
 
@@ -158,6 +161,47 @@ def test_the_plot_is_a_picture_in_light_and_dark() -> None:
     assert "prefers-color-scheme: dark" in picture
     right = [float(element.get("x", "0")) + 7 * len(element.text or "") for element in tree.iter(f"{SVG}text")]
     assert max(right) <= 860
+
+
+def test_a_course_is_drawn_from_left_to_right_beside_its_bound() -> None:
+    tree = ET.fromstring(lines([("small & quick", [(0.0, 70.0), (5.0, 80.0), (10.0, 75.0)], 90.0)], "Resident MiB"))  # noqa: S314 - ours
+    (course,) = tree.iter(f"{SVG}polyline")
+    points = [tuple(map(float, point.split(","))) for point in (course.get("points") or "").split()]
+    (bound,) = tree.iter(f"{SVG}line")
+    assert [left for left, _ in points] == sorted(left for left, _ in points)
+    assert points[1][1] < points[2][1] < points[0][1], "more is higher up"
+    assert float(bound.get("y1", "0")) < points[1][1], "what was seen is below the bound"
+    assert {"small & quick", "90", "10 s"} <= {element.text for element in tree.iter(f"{SVG}text")}
+
+
+def test_a_worker_may_hold_its_prefetch_twice_and_is_judged_by_its_peak() -> None:
+    course = Course(Case(10, 2**20, slow=False), 70.0, samples=[(0.0, 71.0), (1.0, 90.0), (2.0, 80.0), (3.0, 82.0)])
+    assert course.bound_mb == 70 + FIRST_EVENTS_MB + 2 * PREFETCH
+    assert (course.peak_mb, course.growth_mb) == (90.0, 2.0)
+    assert "| 90.0 | 334.0 | 2.0 |" in memory_table([course])
+
+
+def test_growth_is_measured_for_every_layout_and_kind_of_id_unless_some_are_named() -> None:
+    options = growth.read([])
+    assert (options.rows, options.layouts, options.ids) == (
+        [10_000, 100_000, 1_000_000, 10_000_000],
+        ["clustered", "surrogate"],
+        ["random", "ordered"],
+    )
+    assert growth.read(["--rows", "500,20", "--ids", "ordered"]).rows == [20, 500]
+    cost = growth.Cost("clustered", "random", 20, "new", 900.0, 1500.0, 0.5, 1.25, 1600.0, 4.0)
+    assert growth.markdown([cost]).splitlines()[-1] == (
+        "| clustered | random | 20 | 4.0 | new | 900 | 1,500 | 0.5 | 1.25 | 1,600 |"
+    )
+
+
+def test_workers_are_compared_within_a_round() -> None:
+    """The machine was half as quick in the second one."""
+    rounds = [
+        {1: Round(1000, 600, (400, None)), 2: Round(1500, 650, (420, None))},
+        {1: Round(500, 610, (410, None)), 2: Round(750, 655, (430, None))},
+    ]
+    assert growth_of(2, rounds, 1) == Growth(2, 1125, 1.5, 652.5, 425, None)
 
 
 def test_a_plot_of_nothing_is_one() -> None:
