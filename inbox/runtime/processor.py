@@ -378,6 +378,8 @@ class Processor:
         assert passage.committing is not None  # noqa: S101 - the table: only COMMIT leads here
         resolution = await self._store.resolve(event.record, passage.committing)
         if resolution is Resolution.COMMITTED:
+            # Whose row it is cannot be told: another delivery's unit knows nothing of this one's start.
+            await self._forget_attempts(passage)
             return Outcome.DONE
         if resolution is Resolution.ABSENT:
             passage.failure = Failure(FailureKind.CONTENDED, "contended", "the commit did not take place")

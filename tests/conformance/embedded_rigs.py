@@ -108,7 +108,7 @@ class SQLiteQueueRig:
         self._folder = folder
 
     def make(self) -> SQLiteQueue:
-        return SQLiteQueue(self.path, SQLiteQueueSettings(lease=0.6))
+        return SQLiteQueue(self.path, SQLiteQueueSettings(lease=5.0))
 
     def make_unreachable(self) -> SQLiteQueue:
         return SQLiteQueue(self._folder / "nowhere" / "events.db")

@@ -63,8 +63,8 @@ class Files:
         assert self.ids("inbox") == applied, "one row each"
         assert self.query("SELECT SUM(balance) FROM account")[0][0] == len(applied)
         assert self.ids("inbox_quarantine") == rejected, "one quarantine row each"
-        left = self.query("SELECT attempt_key FROM inbox_attempt WHERE open_since IS NOT NULL")
-        assert not left, "no start is left open"
+        left = self.query("SELECT attempt_key, open_alone, history FROM inbox_attempt WHERE open_since IS NOT NULL")
+        assert not left, f"no start is left open: {left}"
 
     def ids(self, table: str) -> list[str]:
         """Of the events that it has rows for; bytes or text, as the store keeps them."""

@@ -19,6 +19,7 @@ from inbox.core.crashpoints import CrashPoint
 from inbox.demo.forgeries import FORGERIES, Forger
 from inbox.demo.jobs import Job, Sender, json_body, make_job
 from tests.crash import app, fetcher_app
+from tests.crash.reached import ONE, note
 from tests.crash.test_kill_points import POINTS
 from tests.crash.world import World
 from tests.pairs import Pair
@@ -152,13 +153,14 @@ async def world(pair: Pair, tmp_path: Path) -> FetcherWorld:
     return made
 
 
-@pytest.mark.rotates_with("one worker is killed")
+@pytest.mark.rotates_with(ONE)
 @pytest.mark.parametrize("point", POINTS)
 async def test_the_example_is_killed(world: FetcherWorld, point: CrashPoint) -> None:
     victim = world.worker(crash=point)
     await asyncio.to_thread(victim.wait_ready)
     await world.publish("one")
     await asyncio.to_thread(victim.wait_killed)
+    note(ONE, [victim])
     assert victim.reached == [str(point)], "the point was really reached"
     survivor = world.worker()
     await asyncio.to_thread(survivor.wait_ready)

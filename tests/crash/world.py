@@ -119,8 +119,8 @@ class World:
         assert self.query("SELECT SUM(balance) FROM account")[0][0] == len(applied)
         assert sorted(quarantined) == sorted(rejected), "one quarantine row each"
         assert await self.left_in_queue() == 0, "ready + unacknowledged = 0"
-        left = self.query("SELECT attempt_key FROM inbox_attempt WHERE open_since IS NOT NULL")
-        assert not left, "no start is left open"
+        left = self.query("SELECT attempt_key, open_alone, history FROM inbox_attempt WHERE open_since IS NOT NULL")
+        assert not left, f"no start is left open: {left}"
 
 
 async def _publish(publisher: Publisher, identifier: str, kind: str, exchange: str, routing_key: str) -> None:

@@ -84,13 +84,14 @@ async def test_what_was_published_is_delivered_with_every_type_and_octet(path: P
 
 
 async def test_what_is_in_hand_stays_in_hand_for_longer_than_a_lease(path: Path) -> None:
+    lease = 3.0  # far longer than a busy machine keeps a process waiting
     hand, others = Hand(), Hand()
     await publish(path, b"one")
-    async with consuming(queue_at(path), hand) as _, consuming(queue_at(path), others):
+    async with consuming(queue_at(path, lease=lease), hand), consuming(queue_at(path, lease=lease), others):
         (first,) = await hand.wait(1) if hand.deliveries else (await _either(hand, others),)
         (until,) = sql(path, "SELECT due_at FROM inbox_message")[0]
         async with asyncio.timeout(20):
-            while sql(path, "SELECT due_at FROM inbox_message")[0][0] < until + 3 * LEASE * 1e6:
+            while sql(path, "SELECT due_at FROM inbox_message")[0][0] < until + lease * 1e6:
                 await asyncio.sleep(0.02)
         assert sql(path, "SELECT handed_out FROM inbox_message") == [(1,)]
         assert len(hand.deliveries) + len(others.deliveries) == 1

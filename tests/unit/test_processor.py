@@ -10,7 +10,7 @@ import pytest
 from inbox.core.delivery import Delivery
 from inbox.core.event import CloudEvent, Event
 from inbox.core.lifecycle import Command, Outcome
-from inbox.core.records import Attempts, record_of
+from inbox.core.records import Attempts, InboxRecord, Resolution, record_of
 from inbox.errors import (
     CommitUnknown,
     Contended,
@@ -24,6 +24,7 @@ from inbox.errors import (
     Undecodable,
     UnitMisused,
 )
+from inbox.ports import UnitOfWork
 from inbox.runtime.failures import failure_of
 from tests.unit.engine import DIED_ALONE, FAST, Engine, apply, delivery
 
@@ -274,6 +275,26 @@ async def test_a_commit_that_did_not_take_place_is_run_again() -> None:
     await engine.settle(delivery())
     assert engine.store.effects == ["1"]
     assert not engine.store.attempts
+
+
+async def test_a_start_is_not_left_open_where_another_delivery_has_committed_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one, never tried before, knows of no start; so do all that follow."""
+    engine = Engine()
+    engine.handle(apply)
+    engine.store.faults["commit"] = [CommitUnknown("lost", code=2013)]
+    resolve = engine.store.resolve
+
+    async def beaten(record: InboxRecord, unit: UnitOfWork) -> Resolution:
+        engine.transport.publish(delivery())
+        await engine.transport.wait_settled(lambda: len(engine.transport.acknowledged) == 1)
+        return await resolve(record, unit)
+
+    monkeypatch.setattr(engine.store, "resolve", beaten)
+    await engine.settle(delivery(pristine=False), acknowledged=2)
+    assert engine.store.effects == ["1"]
+    assert not engine.store.open_starts
 
 
 async def test_an_unresolved_commit_is_released_and_never_acknowledged() -> None:
