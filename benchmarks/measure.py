@@ -136,7 +136,7 @@ async def count_run(cell: Cell, servers: Servers, count: int, draw: random.Rando
     database = FaultProxy(database_url.hostname or "", database_url.port or 3306, MySqlFraming)
     broker = FaultProxy(amqp_url.hostname or "", amqp_url.port or 5672, AmqpFraming, record=True)
     async with database, broker:
-        urls = (_at_port(servers.database.url, database.port), _at_port(servers.amqp_url, broker.port))
+        urls = (at_port(servers.database.url, database.port), at_port(servers.amqp_url, broker.port))
         batch = make_batch(cell.load, count, draw)
         async with _consuming(cell, servers, batch, urls) as consumer:
             before, acks_before = database.traffic.copy(), _acks(broker)
@@ -228,11 +228,20 @@ async def _consuming(
                 raise Wrong(f"it said {line!r} instead of ready")
         yield consumer
         await consumer.close()
-        wrongs = servers.database.wrongs(batch)
-        if left := await channel.left():
-            wrongs.append(f"{left} messages left in the queue")
-        if wrongs:
-            raise Wrong("; ".join(wrongs))
+        await check(servers.database, channel, batch)
+
+
+async def check(database: Database, channel: Channel, batch: Batch) -> None:
+    """See that every effect is there once and nothing is left, after the consumer has closed.
+
+    Raises:
+        Wrong: it is not so.
+    """
+    wrongs = database.wrongs(batch)
+    if left := await channel.left():
+        wrongs.append(f"{left} messages left in the queue")
+    if wrongs:
+        raise Wrong("; ".join(wrongs))
 
 
 @asynccontextmanager
@@ -258,7 +267,8 @@ def _words(cell: Cell, queue: str, expect: int, *, is_fed: bool) -> list[str]:
     return [sys.executable, "-m", consumer.program, *words]
 
 
-def _at_port(url: str, port: int) -> str:
+def at_port(url: str, port: int) -> str:
+    """The same address by way of a proxy on loopback."""
     parts = urlsplit(url)
     login = parts.netloc.rpartition("@")[0]
     return parts._replace(netloc=f"{login}@127.0.0.1:{port}").geturl()
@@ -277,8 +287,17 @@ async def _wait_quiet(broker: FaultProxy) -> None:
 
 
 def _cpu_of(service: Service) -> float | None:
-    """Processor seconds of a server that this run started (proc(5), /proc/pid/stat: utime and stime)."""
+    """Processor seconds of a server that this run started."""
     if not isinstance(service, LocalService) or service.pid is None:
         return None
-    fields = Path(f"/proc/{service.pid}/stat").read_text().rpartition(")")[2].split()
+    return cpu_seconds_of(service.pid)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """That a process has used so far (proc(5), /proc/pid/stat: utime and stime).
+
+    Raises:
+        OSError: there is none.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

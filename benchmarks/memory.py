@@ -26,9 +26,10 @@ from urllib.parse import urlsplit
 
 from benchmarks.database import Database, fresh_database
 from benchmarks.machine import commit, machine, versions
+from benchmarks.measure import at_port
 from benchmarks.plot import lines
 from benchmarks.run import DATA, say
-from benchmarks.served import Served, at_port, served
+from benchmarks.served import Served, served
 from benchmarks.workload import Batch, Channel, fresh_queue, make_events
 from inbox.testing.faults import ByteFraming, FaultProxy
 from tests.services.session import Services

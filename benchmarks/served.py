@@ -10,14 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, cpu_seconds_of
 
 TARGET: Final = "benchmarks.consumers.served:make"
 #: Seconds that a start and a stop may take.
 PATIENCE: Final = 60.0
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Served:
@@ -45,7 +43,11 @@ class Served:
 
     def cpu_seconds(self) -> float:
         """That all its processes have used."""
-        return sum(_cpu_seconds(pid) for pid in self.pids)
+        used = 0.0
+        for pid in self.pids:
+            with suppress(OSError):  # it has ended since
+                used += cpu_seconds_of(pid)
+        return used
 
     async def stop(self) -> int:
         """End it as an operator would; its exit code."""
@@ -82,12 +84,6 @@ async def served(urls: tuple[str, str], queue: str, workers: int, settings: dict
             await running.stop()
 
 
-def at_port(url: str, port: int) -> str:
-    """The same address by way of a proxy on loopback."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{port}").geturl()
-
-
 def _children(pid: int) -> Iterator[int]:
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -100,11 +96,3 @@ def _resident_kb(pid: int) -> int:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1])
     return 0
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -25,7 +25,7 @@ from typing import Final
 from benchmarks.catalog import Load
 from benchmarks.database import fresh_database
 from benchmarks.machine import commit, machine, versions
-from benchmarks.measure import Servers, Wrong
+from benchmarks.measure import Servers, Wrong, check
 from benchmarks.run import DATA, say
 from benchmarks.served import served
 from benchmarks.workload import fresh_queue, make_batch
@@ -65,7 +65,7 @@ async def consume(servers: Servers, workers: int, options: argparse.Namespace, d
     """Publish a backlog, let so many workers apply it, and see that every effect is there once.
 
     Raises:
-        Wrong: something is missing, or there twice.
+        Wrong: something is missing, or there twice; or the backlog was too small.
     """
     queue = f"bench-{secrets.token_hex(4)}"
     batch = make_batch(Load("all-new", options.in_flight), options.events, draw)
@@ -79,15 +79,13 @@ async def consume(servers: Servers, workers: int, options: argparse.Namespace, d
         ):
             await channel.wait_consumed(workers)
             first = await _until(servers, options.events // 10)
+            if first == options.events:
+                raise Wrong(f"{workers} workers were not started before the backlog's end: give more --events")
             began, own, others = time.monotonic(), running.cpu_seconds(), servers.cpu_seconds()
             last = await _until(servers, options.events)
             seconds, own_after, others_after = time.monotonic() - began, running.cpu_seconds(), servers.cpu_seconds()
             await running.stop()
-        wrongs = servers.database.wrongs(batch)
-        if left := await channel.left():
-            wrongs.append(f"{left} messages left in the queue")
-        if wrongs:
-            raise Wrong("; ".join(wrongs))
+        await check(servers.database, channel, batch)
     events = last - first
     database, broker = (
         None if before is None or after is None else 1e6 * (after - before) / events
@@ -149,13 +147,17 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON."""
+    """Measure, print a table, and write JSON. Exits 1 where a round went wrong."""
     options = read(words)
     with Services(say=say, data=options.data) as services:
         services.start(["mysql", "rabbit4"])
         database, broker = services["mysql"], services["rabbit4"]
         with fresh_database(database.dsn, f"bench_{secrets.token_hex(4)}") as made:
-            found = asyncio.run(study(Servers(made, broker.dsn, (database, broker)), options))
+            try:
+                found = asyncio.run(study(Servers(made, broker.dsn, (database, broker)), options))
+            except Wrong as wrong:
+                say(str(wrong))
+                return 1
     print("| workers | events/s | to the first | worker µs | database µs | broker µs |\n|--:|--:|--:|--:|--:|--:|")  # noqa: T201 - the result
     for each in found:
         cells = (each.workers, each.msg_per_s, each.ratio, each.cpu_us, each.database_cpu_us, each.broker_cpu_us)

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from examples.billing.models import Account, Base, Entry
 from tests.acceptance.command import ROOT, run
 from tests.crash.app import connect
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 TARGET = "examples.billing.app:inbox"
@@ -73,9 +74,11 @@ class Billing:
 
     async def wait_entered(self, number: int) -> None:
         """Return when so many entries are in the ledger and nothing waits in the queue."""
-        async with asyncio.timeout(60):
-            while self.count("entry") < number or await self.ready() > 0:
-                await asyncio.sleep(0.05)
+
+        async def have() -> bool:
+            return self.count("entry") >= number and await self.ready() == 0
+
+        await wait_until(have)
 
     async def ready(self) -> int:
         """Ready messages by the broker's count; with no consumer left, unacknowledged ones are among them."""

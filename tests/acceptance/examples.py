@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,9 +109,3 @@ class Place:
             channel = await connection.channel()
             queue = await channel.declare_queue(f"{self.queue}{suffix}", passive=True)
             return queue.declaration_result.message_count or 0
-
-
-async def wait_until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not fact():
-            await asyncio.sleep(0.02)

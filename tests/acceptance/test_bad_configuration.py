@@ -1,6 +1,5 @@
 """A bad configuration stops the worker at its start, with one line that names the fix, exit code 2 and no secret."""
 
-import asyncio
 import signal
 from collections.abc import Mapping
 from contextlib import closing
@@ -14,6 +13,7 @@ from sqlalchemy import make_url
 from tests.acceptance.command import Ended, run, running
 from tests.acceptance.tables import create_tables
 from tests.crash.app import connect
+from tests.facts import wait_until
 from tests.pairs import Driver, Pair
 from tests.services.local import free_port
 
@@ -266,9 +266,7 @@ async def test_a_worker_that_waits_for_its_broker_can_be_stopped(app: App) -> No
 
 async def wait_for_signals(pid: int) -> None:
     """Return when the process handles SIGTERM itself."""
-    async with asyncio.timeout(30):
-        while not caught_signals(pid) >> (signal.SIGTERM - 1) & 1:
-            await asyncio.sleep(0.02)
+    await wait_until(lambda: bool(caught_signals(pid) >> (signal.SIGTERM - 1) & 1))
 
 
 def caught_signals(pid: int) -> int:

@@ -17,6 +17,7 @@ from aiormq.exceptions import ChannelNotFoundEntity
 
 from tests.acceptance.command import ROOT, Ended, clean_environment, run, running
 from tests.crash.app import connect
+from tests.facts import wait_until
 from tests.pairs import Pair
 from tests.services.catalog import SERVICES
 from tests.services.session import Services
@@ -70,9 +71,9 @@ async def judge_nothing_left(pair: Pair, shown: str) -> None:
 
 async def wait_group_gone(group: int) -> None:
     """Return when no process of the group lives, those that nobody waits for left out."""
-    async with asyncio.timeout(30):
-        while any(_is_alive_in(group, entry) for entry in names_in(Path("/proc")) if entry.isdigit()):
-            await asyncio.sleep(0.05)
+    await wait_until(
+        lambda: not any(_is_alive_in(group, entry) for entry in names_in(Path("/proc")) if entry.isdigit())
+    )
 
 
 def names_in(folder: Path) -> list[str]:

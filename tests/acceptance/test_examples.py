@@ -18,9 +18,10 @@ from inbox import AlreadyProcessed, CommitUnresolved, IdentityConflict, Inbox, N
 from inbox.errors import Torn
 from inbox.testing.faults import AmqpFraming, Catch, FaultProxy, is_amqp_ack
 from tests.acceptance.command import Command, Ended, run, running
-from tests.acceptance.examples import EXAMPLES, Place, ended, program, wait_until
+from tests.acceptance.examples import EXAMPLES, Place, ended, program
 from tests.acceptance.tables import create_tables
 from tests.crash.world import at_port
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 

@@ -14,6 +14,7 @@ from inbox import Binding, ConsumerSettings, Event, Inbox, InboxService, MySQL, 
 from inbox.adapters.rabbitmq.publisher import Publisher
 from tests.acceptance.tables import create_tables
 from tests.crash.app import connect
+from tests.facts import wait_until
 from tests.pairs import Driver, Pair
 
 FACES = ("session", "connection", "sync")
@@ -104,9 +105,7 @@ async def test_every_face_applies_once_and_undoes_whole(running: tuple[Inbox, st
                     content_type="application/json",
                 )
     counts = inbox.telemetry.counts
-    async with asyncio.timeout(30):
-        while counts["applied"] + counts["duplicate"] + counts["quarantined"] < 3 * len(kinds):
-            await asyncio.sleep(0.02)
+    await wait_until(lambda: counts["applied"] + counts["duplicate"] + counts["quarantined"] >= 3 * len(kinds))
     assert (counts["applied"], counts["duplicate"], counts["quarantined"]) == (4, 8, 9)
     notes = execute(pair, "SELECT event_id, face FROM note")
     assert sorted(notes) == sorted((f"id-{face}", face) for face in (*FACES, "prepared"))

@@ -13,6 +13,7 @@ import aio_pika
 from tests.acceptance.command import ROOT, Ended, clean_environment, run, running
 from tests.acceptance.examples import EXAMPLES, ended
 from tests.crash.app import connect
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 SMALL = ("--fetcher", "--events", "80", "--kills", "4", "--seed", "7")
@@ -95,9 +96,7 @@ async def test_the_example_bills_for_what_is_signed_with_its_key_and_for_nothing
             *("billing.publisher", *words, "--tenant", "other"), env=env | {"FETCHER_EXTERNAL_HMAC_KEY": "0f" * 32}
         )
         assert other.code == 0, other.err
-        async with asyncio.timeout(60):
-            while count(pair, "inbox_quarantine") < 36 or count(pair, "inbox") < 12:
-                await asyncio.sleep(0.05)
+        await wait_until(lambda: count(pair, "inbox_quarantine") >= 36 and count(pair, "inbox") >= 12)
         done = await worker.stop()
     assert done.code == 0, done.err
     assert (count(pair, "inbox"), count(pair, "charge"), count(pair, "failure")) == (12, 9, 3)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command import ROOT
+from tests.facts import wait_until
 
 #: One target over files, so that no server is needed.
 SHOP = """
@@ -224,9 +225,7 @@ async def test_workers_do_not_outlive_a_lab_that_is_killed(folder: Path) -> None
     assert process.stdout is not None
     worker = int(await process.stdout.readline())
     assert await process.wait() == -signal.SIGKILL
-    async with asyncio.timeout(20):
-        while is_running(worker):
-            await asyncio.sleep(0.02)
+    await wait_until(lambda: not is_running(worker))
 
 
 def is_running(pid: int) -> bool:

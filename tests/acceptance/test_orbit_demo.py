@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from tests.acceptance.command import ROOT, clean_environment
 from tests.acceptance.examples import EXAMPLES
 from tests.crash.app import connect
 from tests.documents.markdown import blocks
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 _DONE = "this block is done: "
@@ -114,12 +115,6 @@ def query(pair: Pair, sql: str) -> list[Any]:
     with closing(connect(pair.database_url)) as connection, connection.cursor() as cursor:
         cursor.execute(sql)
         return [row[0] if len(row) == 1 else row for row in cursor.fetchall()]
-
-
-async def wait_until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not fact():
-            await asyncio.sleep(0.05)
 
 
 async def test_a_reader_gets_what_the_page_says(pair: Pair, tmp_path: Path) -> None:

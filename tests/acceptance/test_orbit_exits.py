@@ -11,8 +11,9 @@ import pytest
 
 from tests.acceptance.command import running
 from tests.acceptance.examples import EXAMPLES, ended
-from tests.acceptance.test_orbit_demo import query, wait_until
+from tests.acceptance.test_orbit_demo import query
 from tests.crash.orbit_process import OrbitProcess
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 QUEUE = "exits"

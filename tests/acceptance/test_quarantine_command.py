@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command import Ended, run, running
-from tests.concurrency.load import wait_until
 from tests.crash.app import CONSUMER, connect
 from tests.crash.test_replay import TARGET, environment, fill
 from tests.crash.world import World, make_world
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 

@@ -1,9 +1,7 @@
 """`inbox run --reload`: files are edited while it runs, and what runs afterwards is the new code."""
 
-import asyncio
 import os
 import signal
-from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 from tests.acceptance.command import Command, running
 from tests.acceptance.project import HEAD, TARGET, Project, make_project
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 APP = f"""{HEAD}
@@ -43,12 +42,6 @@ def version(number: int, program: str = APP) -> str:
 
 def reloading(project: Project, *words: str) -> AbstractAsyncContextManager[Command]:
     return running("run", TARGET, "--reload", "--quiet", *words, env=project.env, cwd=project.folder)
-
-
-async def wait_until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not fact():
-            await asyncio.sleep(0.02)
 
 
 async def wait_noted(project: Project, *notes: tuple[str, int]) -> None:

@@ -32,6 +32,7 @@ from inbox.testing.faults import Catch, FaultProxy, MySqlFraming, is_commit
 from tests.acceptance.tables import create_tables
 from tests.crash.app import connect
 from tests.crash.world import at_port
+from tests.facts import wait_until
 from tests.pairs import Driver, Pair
 
 LOCK_WAIT = 1
@@ -325,12 +326,6 @@ async def test_a_session_is_of_no_use_after_its_block(shop: Shop) -> None:
         async with inbox.transaction(await shop.event(inbox, "2")) as session:
             await order(session, "2")
     assert shop.orders() == ["1", "2"]
-
-
-async def wait_until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not fact():
-            await asyncio.sleep(0.02)
 
 
 def open_transactions(shop: Shop) -> int:

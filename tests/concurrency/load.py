@@ -1,7 +1,7 @@
 """A worker under load: its commands, what is published to it, and what must have come of that."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.errors import InboxError
 from tests.acceptance.command import Command, Ended, running
 from tests.crash.world import World
+from tests.facts import wait_until
 
 #: Most events that are published ahead of the workers: an outage need not be paid for by hours of catching up.
 BACKLOG = 100
@@ -63,12 +64,6 @@ class Load:
         """Return when so many more effects are there than now."""
         before = max(0, self.effects())
         await wait_until(lambda: self.effects() >= before + effects)
-
-
-async def wait_until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(90):
-        while not fact():
-            await asyncio.sleep(0.1)
 
 
 @asynccontextmanager

@@ -7,8 +7,9 @@ from functools import partial
 import pytest
 
 from inbox.testing.faults import Cut, FaultProxy
-from tests.concurrency.load import at_work, judge, under_load, wait_until
+from tests.concurrency.load import at_work, judge, under_load
 from tests.crash.world import World, at_port
+from tests.facts import wait_until
 from tests.services.service import Service
 
 

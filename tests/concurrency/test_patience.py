@@ -7,8 +7,9 @@ import pytest
 
 from inbox.testing.faults import FaultProxy
 from tests.acceptance.command import Ended, running
-from tests.concurrency.load import Load, at_work, judge, under_load, wait_until
+from tests.concurrency.load import Load, at_work, judge, under_load
 from tests.crash.world import World, at_port
+from tests.facts import wait_until
 
 PATIENCE = 2.0
 LINE = "the database has not taken writes for 2 s (DatabaseSettings.patience)"

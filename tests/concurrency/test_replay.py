@@ -8,9 +8,10 @@ import pytest
 
 from inbox.adapters.rabbitmq.publisher import Publisher
 from tests.acceptance.command import Ended, running
-from tests.concurrency.load import at_work, wait_until
+from tests.concurrency.load import at_work
 from tests.crash.test_replay import TARGET, environment, fill, judge, refused
 from tests.crash.world import World
+from tests.facts import wait_until
 
 EVENTS = 300
 

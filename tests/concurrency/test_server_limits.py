@@ -10,10 +10,11 @@ from pymysql.cursors import Cursor
 
 from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.testing.faults import FaultProxy
-from tests.concurrency.load import under_load, wait_until
+from tests.concurrency.load import under_load
 from tests.crash.app import connect
 from tests.crash.consumer import at_work, linked
 from tests.crash.world import World, at_port
+from tests.facts import wait_until
 from tests.services.probe import connect_database
 
 # They change settings of a whole server, and take long: they run in `make crash`.

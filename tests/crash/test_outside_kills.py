@@ -9,6 +9,7 @@ from inbox.testing.crash import CrashWorker
 from inbox.testing.faults import AmqpFraming, Catch, Cut, FaultProxy, MySqlFraming, Trap, is_amqp_ack, is_commit
 from tests.crash import app
 from tests.crash.world import World
+from tests.facts import wait_until
 
 WORKERS = pytest.mark.parametrize("number", [1, 3], ids=["one", "three"])
 
@@ -180,12 +181,6 @@ async def finish(world: World, worker: CrashWorker, patience: float = 60) -> Non
 
 
 # ------------------------------------------------------------------ facts
-async def wait_until(fact: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not fact():
-            await asyncio.sleep(0.02)
-
-
 async def wait_for_ready(world: World, least: int) -> None:
     async with asyncio.timeout(10):
         while await world.left_in_queue() < least:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from inbox.core.event import CloudEvent, Event
 from inbox.core.policy import RetryPolicy, RetryRule
 from inbox.errors import Unauthentic
 from inbox.testing.faults import AmqpFraming, FaultProxy
+from tests.facts import wait_until
 from tests.integration.store_rig import MySQLRig
 from tests.pairs import Pair
 
@@ -118,18 +119,12 @@ class World:
         return len(rows) + len(refused) >= len(self.runs)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
 async def test_what_fails_comes_again_until_it_succeeds_or_is_quarantined_as_it_was_sent(pair: Pair) -> None:
     world = World(pair, pair.amqp_url)
     async with world.running():
         await world.publish("flaky", 20)
         await world.publish("hopeless", 5)
-        await until(lambda: len(world.runs) == 25)
+        await wait_until(lambda: len(world.runs) == 25)
         await world.wait_settled()
     assert sorted(await world.rig.effects()) == sorted(f"flaky-{number}" for number in range(20))
     assert {world.runs[f"flaky-{number}"] for number in range(20)} == {4}
@@ -153,7 +148,7 @@ async def test_cut_links_cost_attempts_at_most_and_never_an_effect(pair: Pair, s
             for _ in range(8):
                 await asyncio.sleep(chance.random() * 0.4)
                 proxy.cut()
-            await until(lambda: len(world.runs) == 40)
+            await wait_until(lambda: len(world.runs) == 40)
             await world.wait_settled()
         assert sorted(await world.rig.effects()) == sorted(f"flaky-{number}" for number in range(40))
         assert await world.rig.quarantined() == []

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from inbox.adapters.rabbitmq import Publisher, RabbitMQ, RabbitMQSettings
 from inbox.errors import TopologyError, TransportError
 from inbox.testing.conformance.transport import PATIENCE, Hand, consuming
 from inbox.testing.faults import AmqpFraming, Catch, Cut, FaultProxy, is_amqp_ack
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 QUICK = RabbitMQSettings(heartbeat=1, reconnect_max_delay=0.5, connect_timeout=20)
@@ -43,12 +44,6 @@ async def publish(pair: Pair, queue: str, *bodies: bytes) -> None:
             await publisher.publish(body, exchange="", routing_key=queue)
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
 async def settle_second_half(transport: RabbitMQ, hand: Hand, prefetch: int) -> None:
     """After a loss with `prefetch` in hand: they come again, no more than that, and can be settled."""
     again = (await hand.wait(2 * prefetch))[prefetch:]
@@ -72,7 +67,7 @@ async def test_a_broker_that_comes_back_is_consumed_again(
         await asyncio.sleep(1.5)
         await asyncio.to_thread(getattr(pair.broker, "stop" if how == "restart" else "kill9"))
         assert not await asyncio.wait_for(transport.acknowledge(first), 1) or transport.is_connected
-        await until(lambda: not transport.is_connected)
+        await wait_until(lambda: not transport.is_connected)
         assert not await asyncio.wait_for(transport.acknowledge(first), 1)
         await asyncio.to_thread(pair.broker.start)
         await settle_second_half(transport, hand, 2)
@@ -90,7 +85,7 @@ async def test_a_frozen_broker_is_noticed_by_its_silence(pair: Pair) -> None:
         (first,) = await hand.wait(1)
         pair.broker.pause()
         try:
-            await until(lambda: not transport.is_connected)
+            await wait_until(lambda: not transport.is_connected)
             assert not await asyncio.wait_for(transport.acknowledge(first), 1)
         finally:
             pair.broker.resume()
@@ -105,7 +100,7 @@ async def test_a_black_hole_is_noticed_by_its_silence(pair: Pair, proxy: FaultPr
         (first,) = await hand.wait(1)
         proxy.stall()
         assert await asyncio.wait_for(transport.acknowledge(first), 1)  # handed to a socket that leads nowhere
-        await until(lambda: not transport.is_connected)
+        await wait_until(lambda: not transport.is_connected)
         proxy.resume()
         second = (await hand.wait(2))[1]
         assert second.body == b"0"
@@ -168,7 +163,7 @@ async def test_a_deleted_queue_is_declared_and_consumed_again(pair: Pair) -> Non
         await hand.wait(1)
         async with connection.channel() as channel:
             await channel.queue_delete(queue)
-        await until(lambda: transport.generation == 2)
+        await wait_until(lambda: transport.generation == 2)
         await publish(pair, queue, b"1")
         assert (await hand.wait(2))[1].body == b"1"
 
@@ -181,7 +176,7 @@ async def test_a_deleted_queue_that_was_only_checked_stops_the_run_with_the_fix(
         await transport.open(prefetch=1)
         running = asyncio.create_task(transport.run(Hand()))
         try:
-            await until(lambda: transport.is_consuming)
+            await wait_until(lambda: transport.is_consuming)
             await channel.queue_delete(queue)
             with pytest.raises(TopologyError, match="does not exist"):
                 await asyncio.wait_for(running, PATIENCE)
@@ -206,7 +201,7 @@ async def test_an_exclusive_consumer_is_waited_for(pair: Pair) -> None:
 
         await other.consume(keep, exclusive=True)
         running = asyncio.create_task(transport.run(hand))
-        await until(lambda: transport.generation >= 3)  # it tries again and again, and does not die
+        await wait_until(lambda: transport.generation >= 3)  # it tries again and again, and does not die
         assert hand.deliveries == []
     assert (await hand.wait(1))[0].body == b"0"
     await transport.stop()
@@ -256,10 +251,10 @@ async def test_a_delivery_held_past_the_consumer_timeout_comes_again(pair: Pair)
 async def test_stop_while_it_reconnects_ends_at_once(pair: Pair, proxy: FaultProxy) -> None:
     transport = RabbitMQ(through(pair, proxy), queue_of(pair), settings=QUICK)
     async with consuming(transport, Hand()) as running:
-        await until(lambda: transport.is_consuming)
+        await wait_until(lambda: transport.is_consuming)
         proxy.refuse()
         proxy.cut()
-        await until(lambda: not transport.is_connected)
+        await wait_until(lambda: not transport.is_connected)
         await transport.stop()
         await asyncio.wait_for(running, 5)
 
@@ -267,10 +262,10 @@ async def test_stop_while_it_reconnects_ends_at_once(pair: Pair, proxy: FaultPro
 async def test_stop_while_a_black_hole_takes_the_log_in_ends_at_once(pair: Pair, proxy: FaultProxy) -> None:
     transport = RabbitMQ(through(pair, proxy), queue_of(pair), settings=QUICK)
     async with consuming(transport, Hand()) as running:
-        await until(lambda: transport.is_consuming)
+        await wait_until(lambda: transport.is_consuming)
         proxy.stall()
         proxy.cut()
-        await until(lambda: not transport.is_connected)
+        await wait_until(lambda: not transport.is_connected)
         await asyncio.sleep(0.5)  # now it is somewhere in its log-in
         await transport.stop()
         await asyncio.wait_for(running, 5)
@@ -282,7 +277,7 @@ async def test_patience_ends_the_run(pair: Pair, proxy: FaultProxy) -> None:
     transport = RabbitMQ(through(pair, proxy), queue_of(pair), settings=settings)
     await transport.open(prefetch=1)
     running = asyncio.create_task(transport.run(Hand()))
-    await until(lambda: transport.is_consuming)
+    await wait_until(lambda: transport.is_consuming)
     proxy.refuse()
     proxy.cut()
     with pytest.raises(TransportError, match="cannot be reached"):
@@ -328,7 +323,7 @@ async def test_no_password_or_payload_is_in_our_logs(
     async with consuming(transport, hand):
         await publish(pair, queue, b"payload-of-someone")
         await hand.wait(1)
-        await until(lambda: transport.is_consuming)
+        await wait_until(lambda: transport.is_consuming)
         proxy.cut()
         await hand.wait(2)
     told = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("inbox"))

@@ -1,5 +1,7 @@
 """MySQL and MariaDB as processes of this run."""
 
+from abc import abstractmethod
+
 from tests.services.catalog import DATABASE, DATABASE_SETTINGS, PASSWORD, SERVICES, USER
 from tests.services.installation import Installation
 from tests.services.local import LocalService, free_port, write
@@ -40,8 +42,8 @@ class _LocalDatabase(LocalService):
         run(command, log=self.log, cwd=self.home)
         write(self.home / "init.sql", INIT_SQL)
 
-    def _initialise_command(self) -> list[str]:
-        raise NotImplementedError  # each of the two servers has a command of its own
+    @abstractmethod
+    def _initialise_command(self) -> list[str]: ...
 
     def _program(self, *names: str) -> str:
         found = self._installation.find(*names)

@@ -66,7 +66,7 @@ def _known(kind: TypeEngine[Any]) -> TypeEngine[Any]:
     if not isinstance(generic, NullType):
         return generic
     # Some types of a server have no nearest one in older releases of SQLAlchemy; SQLite stores any value in any column.
-    with suppress(NotImplementedError):
+    with suppress(NotImplementedError):  # what `python_type` raises where a type names none of Python's
         if kind.python_type is bytes:
             return LargeBinary()
     return Text()
