@@ -1,13 +1,19 @@
-"""The `inbox` command as a user runs it: a program of its own, judged by what it writes and how it ends."""
+"""The `inbox` command as a user runs it: a process of its own, judged by what it writes and how it ends.
+
+It is the installed script, in a fork of an interpreter that has imported the package (`tests/stem.py`): most of a start
+is imports. `started=True` has it started as a shell does; that both end alike is a test of its own.
+"""
 
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.branches import Branch, branch
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +36,7 @@ class Ended:
 class Command:
     """A command that runs. What it writes to standard error is read all the time and kept."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Branch) -> None:
         self._process = process
         self._changed = asyncio.Condition()
         self.err = ""
@@ -54,6 +60,11 @@ class Command:
         async with asyncio.timeout(60), self._changed:
             await self._changed.wait_for(lambda: self.err.count(piece) >= times or self._reading.done())
         assert self.err.count(piece) >= times, f"it ended without saying {piece!r}:\n{self.err}"
+
+    async def read_line(self) -> str:
+        """The next line of standard output."""
+        assert self._process.stdout is not None
+        return (await self._process.stdout.readline()).decode()
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -82,18 +93,12 @@ class Command:
 
 
 @asynccontextmanager
-async def running(*words: str, env: Mapping[str, str], cwd: Path = ROOT) -> AsyncIterator[Command]:
+async def running(
+    *words: str, env: Mapping[str, str], cwd: Path = ROOT, started: bool = False
+) -> AsyncIterator[Command]:
     """`inbox <words>`, from the project's root or from `cwd`; whatever is left of it at the end is killed."""
-    process = await asyncio.create_subprocess_exec(
-        *inbox_command(),
-        *words,
-        cwd=cwd,
-        env=clean_environment() | dict(env) | ({} if cwd == ROOT else {"PYTHONPATH": str(ROOT)}),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+    environment = clean_environment() | dict(env) | ({} if cwd == ROOT else {"PYTHONPATH": str(ROOT)})
+    process = await (_start if started else _fork)(words, environment, cwd)
     command = Command(process)
     try:
         yield command
@@ -102,11 +107,31 @@ async def running(*words: str, env: Mapping[str, str], cwd: Path = ROOT) -> Asyn
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
         await command._reading
+        if isinstance(process, Branch):
+            process.close()
 
 
-async def run(*words: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Ended:
+async def _start(words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *inbox_command(),
+        *words,
+        cwd=cwd,
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def _fork(words: Sequence[str], environment: Mapping[str, str], cwd: Path) -> Branch:
+    program = inbox_command()[-1]
+    return await branch(program, words, is_module="/" not in program, environment=environment, folder=cwd)
+
+
+async def run(*words: str, env: Mapping[str, str] | None = None, cwd: Path = ROOT, started: bool = False) -> Ended:
     """Run `inbox <words>` to its end."""
-    async with running(*words, env=env or {}, cwd=cwd) as command:
+    async with running(*words, env=env or {}, cwd=cwd, started=started) as command:
         return await command.wait_ended()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.command import Ended, run, running
+from tests.branches import Branch
 from tests.crash.app import CONSUMER, connect
 from tests.crash.test_replay import TARGET, environment, fill
 from tests.crash.world import World, make_world
@@ -104,9 +105,9 @@ async def test_interrupted_it_finishes_what_runs_reports_and_goes_on_later(
 async def test_a_pipe_that_closes_ends_an_export_quietly(world: World) -> None:
     await asyncio.to_thread(fill, world, 1000)
     async with running("quarantine", "export", TARGET, env=environment(world)) as command:
-        assert command._process.stdout is not None
-        await command._process.stdout.readline()
-        command._process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        assert isinstance(command._process, Branch)
+        await command.read_line()
+        command._process.close_stdout()
         async with asyncio.timeout(60):
             await command._process.wait()
             await command._reading

@@ -116,9 +116,8 @@ async def test_without_a_target_every_consumer_is_shown_and_a_broker_may_be_name
 
 async def test_it_is_watched_until_ctrl_c(billing: Billing) -> None:
     async with running("status", "--json", "--watch", "0.1", "--consumer", "billing", env=billing.env) as watching:
-        assert watching._process.stdout is not None
         async with asyncio.timeout(60):
-            lines = [await watching._process.stdout.readline() for _ in range(3)]
+            lines = [await watching.read_line() for _ in range(3)]
         ended = await watching.stop(signal.SIGINT)
     assert all(json.loads(line)["ok"] for line in lines)
     assert (ended.code, ended.err) == (0, "")
