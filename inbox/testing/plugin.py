@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 #: In pytest's list stands by this name which copy of this file came first.
 _FIRST = "inbox options"
+#: Stands for this copy there. Not the module, which pytest registers itself under another name, and nothing without a
+#: hash: pytest 8.3 puts each plugin into a set, and every run of it would end in an internal error.
+_COPY = object()
 _MARK = (
     "crash_matrix(points=None, workers=1, event_type=None): run this test once for each point at which a worker can "
     "die; it publishes, waits with settled(), and asserts"
@@ -35,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """What the fixtures are told."""
     if pluginmanager.hasplugin(_FIRST):
         return  # loaded under its other name as well
-    pluginmanager.register(__spec__, _FIRST)
+    pluginmanager.register(_COPY, _FIRST)
     group = parser.getgroup("inbox", "crash laboratory of inbox")
     group.addoption("--inbox-target", metavar="MODULE:ATTRIBUTE", help="the Inbox whose workers are killed")
     group.addoption(
@@ -53,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def _is_first(config: pytest.Config) -> bool:
     """Whether this is the copy that acts, where the plugin is loaded under both of its names."""
-    return config.pluginmanager.get_plugin(_FIRST) is __spec__
+    return config.pluginmanager.get_plugin(_FIRST) is _COPY
 
 
 def pytest_configure(config: pytest.Config) -> None:

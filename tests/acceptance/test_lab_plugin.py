@@ -46,8 +46,19 @@ def test_sync(publish, redeliver, kill_at, settled, effects, assert_effect_once,
     assert_same_as_quiet_run()
 """
 ASYNC = """
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
 
-async def test_async(inbox_lab, inbox_memory_lab):
+
+@pytest.fixture
+async def engine():
+    made = create_async_engine("sqlite+aiosqlite:///shop_test.db")
+    yield made
+    await made.dispose()
+
+
+async def test_async(engine, inbox_lab, inbox_memory_lab):
     inbox_memory_lab.execute("CREATE TABLE entry (payment TEXT)")
     assert (await inbox_memory_lab.deliver(EVENT)).outcome == "applied"
     assert (await inbox_memory_lab.deliver(EVENT)).outcome == "duplicate"
@@ -55,6 +66,17 @@ async def test_async(inbox_lab, inbox_memory_lab):
     inbox_lab.publish(EVENT)
     inbox_lab.settled()
     inbox_lab.assert_effect_once("SELECT COUNT(*) FROM entry WHERE payment = 'p-1'")
+    async with engine.connect() as connection:
+        found = await connection.execute(text("SELECT payment FROM entry ORDER BY payment"))
+        assert found.scalars().all() == ["p-1", "seed"]
+"""
+#: pytest 8.3 puts every plugin into a set.
+HASHED = """
+def test_every_plugin_has_a_hash(request):
+    plugins = request.config.pluginmanager.list_name_plugin()
+    assert "inbox options" in dict(plugins)
+    for _, plugin in plugins:
+        hash(plugin)
 """
 MATRIX = """
 import pytest
@@ -123,12 +145,13 @@ async def pytest_run(folder: Path, *words: str, ini: str = "") -> tuple[int | No
 @pytest.mark.parametrize(
     ("words", "ini", "tests"),
     [
-        (PLAIN, "", SYNC),
+        (PLAIN, "", SYNC + HASHED),
+        ((*PLAIN, "--import-mode=importlib"), "", SYNC + HASHED),
         (("-p", "no:anyio"), EACH, SYNC + ASYNC),
         (("-p", "no:anyio"), ONE, SYNC + ASYNC),
         (("-p", "no:asyncio"), "", ANYIO + SYNC + ASYNC),
     ],
-    ids=["plain", "asyncio, a loop each", "asyncio, one loop", "anyio"],
+    ids=["plain", "importlib", "asyncio, a loop each", "asyncio, one loop", "anyio"],
 )
 async def test_it_works_under_every_plugin_for_asyncio_and_without_one(
     folder: Path, words: tuple[str, ...], ini: str, tests: str
