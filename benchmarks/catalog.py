@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -20,7 +20,7 @@ class Consumer:
         family: what it is: `raw`, `core`, `inbox` and so on.
         program: module, or `node`.
         driver, loop, handler: how it reaches the database, on which event loop, with what in the handler's hands.
-        mode: how many events share a transaction.
+        batch: events that may share a transaction.
         prefetch: deliveries in hand for each event at work; None leaves it to the consumer's own default.
         needs: module that must be installed.
     """
@@ -31,9 +31,14 @@ class Consumer:
     driver: str = "aiomysql"
     loop: str = "asyncio"
     handler: str = "cursor"
-    mode: str = "per-event"
+    batch: int = 1
     prefetch: int | None = 1
     needs: str | None = None
+
+    @property
+    def mode(self) -> str:
+        """Whether events share transactions."""
+        return "per-event" if self.batch == 1 else "batch"
 
     @property
     def is_installed(self) -> bool:
@@ -57,6 +62,17 @@ def _inbox(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Con
     )
 
 
+def _batches(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Consumer:
+    """The inbox with group commit. It has four times as many in hand as are in flight, like without."""
+    alone = _inbox(handler, driver, loop)
+    told = alone.id.removeprefix("inbox-").removeprefix("batch-")
+    return replace(alone, id=f"inbox-batch-{told}", batch=BATCH, prefetch=4)
+
+
+#: Events of one transaction, wherever they share one.
+BATCH: Final = 100
+_IN_BATCHES: Final = ("connection", "session", "batch-handler")
+
 RAW: Final = Consumer("raw", "raw", "benchmarks.consumers.raw")
 NODE: Final = Consumer("node", "node", "node", driver="mysql2", loop="node")
 CONSUMERS: Final = (
@@ -72,6 +88,15 @@ CONSUMERS: Final = (
         needs="asyncmy",
     ),
     Consumer("raw-coalesced", "raw", "benchmarks.consumers.raw_coalesced", prefetch=4),
+    Consumer("raw-batch", "raw", "benchmarks.consumers.raw_batch", batch=BATCH, prefetch=4),
+    Consumer(
+        "raw-batch-at-once",
+        "raw",
+        "benchmarks.consumers.raw_batch",
+        handler="cursor-batch",
+        batch=BATCH,
+        prefetch=4,
+    ),
     Consumer("core", "core", "benchmarks.consumers.core", handler="core"),
     Consumer("orm", "orm", "benchmarks.consumers.orm", handler="orm"),
     Consumer("faststream", "faststream", "benchmarks.consumers.with_faststream", handler="core", needs="faststream"),
@@ -79,6 +104,8 @@ CONSUMERS: Final = (
     *(_inbox(handler, "asyncmy") for handler in ("connection", "session")),
     *(_inbox(handler, loop="uvloop") for handler in ("connection", "session")),
     *(_inbox(handler, "asyncmy", "uvloop") for handler in ("connection", "session", "session-orm", "sync")),
+    *(_batches(handler) for handler in _IN_BATCHES),
+    *(_batches(handler, "asyncmy", "uvloop") for handler in _IN_BATCHES),
 )
 
 
@@ -125,8 +152,10 @@ EVENTS: Final = {1: 1000, 8: 3000, 32: 5000, 128: 5000}
 #: Of a quick one.
 QUICK_EVENTS: Final = {1: 300, 8: 1200, 32: 2000, 128: 2000}
 ALONE: Final = 200
+_WITH_DUPLICATES: Final[tuple[Kind, ...]] = ("10% duplicates", "all-duplicates")
 #: For the estimate: deliveries a second, and seconds that a run takes besides: publishing, a start, checks.
 _RATES: Final = {1: 400, 8: 1300, 32: 1700, 128: 1700}
+_RATE_IN_BATCHES: Final = 4000
 _BESIDE: Final = 1.8
 _SERVERS: Final = 25.0
 
@@ -135,8 +164,12 @@ _STRONGEST: Final = (
     *("inbox-connection", "inbox-session", "inbox-connection-asyncmy-uvloop"),
 )
 _QUICK: Final = (
-    *("raw", "node", "raw-asyncmy-uvloop", "raw-coalesced", "core", "orm", "faststream"),
-    *("inbox-connection", "inbox-session", "inbox-session-orm", "inbox-sync", "inbox-connection-asyncmy-uvloop"),
+    *("raw", "node", "raw-coalesced", "core", "faststream"),
+    *("inbox-connection", "inbox-session", "inbox-session-orm", "inbox-connection-asyncmy-uvloop"),
+)
+_QUICK_AT_32: Final = (
+    *("raw", "raw-batch", "inbox-connection", "inbox-session"),
+    *("inbox-batch-connection", "inbox-batch-handler", "inbox-batch-connection-asyncmy-uvloop"),
 )
 
 
@@ -147,28 +180,33 @@ def _cells(load: Load, names: Sequence[str] | None = None) -> Iterator[Cell]:
 
 
 def quick_grid() -> list[Cell]:
-    """A look in four minutes: everything at 8 in flight, the strongest at 32, two with duplicates and alone."""
-    few = ("raw", "inbox-connection")
+    """A look in four minutes: the strongest at 8 and, with batches, at 32; a few with duplicates and alone."""
+    few = ("raw", "inbox-connection", "inbox-batch-connection")
     return [
         *_cells(Load(), _QUICK),
-        *_cells(Load(in_flight=32), ("raw", "raw-coalesced", "inbox-connection", "inbox-session")),
-        *_cells(Load("all-duplicates"), few),
+        *_cells(Load(in_flight=32), _QUICK_AT_32),
+        *_cells(Load("all-duplicates", 32), few),
         *_cells(Load("one alone", 1), few),
     ]
 
 
 def full_grid() -> list[Cell]:
-    """Everything at 8 and at 32 in flight; the strongest under every other load."""
+    """Everything at 8 and at 32 in flight; the strongest under every other load, and batches where they differ."""
+    in_batches = [consumer.id for consumer in CONSUMERS if consumer.batch > 1]
+    # A duplicate costs the same whatever would have been handed to its handler.
+    unlike = [name for name in in_batches if "session" not in name]
+    alone = [name for name in in_batches if not name.startswith("raw")]
     loads = [
-        *(Load(in_flight=number) for number in (1, 128)),
-        *(Load(kind, number) for kind in ("10% duplicates", "all-duplicates") for number in (8, 32)),
-        Load("one alone", 1),
-        *(Load(body=64 << 10, in_flight=number) for number in (8, 32)),
-        *(Load(in_flight=number, pair="oldest") for number in (1, 8, 32)),
-        Load("one alone", 1, pair="oldest"),
+        *((Load(in_flight=number), in_batches) for number in (1, 128)),
+        *((Load(kind, number), unlike) for kind in _WITH_DUPLICATES for number in (8, 32)),
+        (Load("one alone", 1), alone),
+        *((Load(body=64 << 10, in_flight=number), []) for number in (8, 32)),
+        *((Load(in_flight=number, pair="oldest"), []) for number in (1, 8)),
+        (Load(in_flight=32, pair="oldest"), ["raw-batch", "inbox-batch-connection", "inbox-batch-handler"]),
+        (Load("one alone", 1, pair="oldest"), []),
     ]
     everything = [cell for number in (8, 32) for cell in _cells(Load(in_flight=number))]
-    return everything + [cell for load in loads for cell in _cells(load, _STRONGEST)]
+    return everything + [cell for load, others in loads for cell in _cells(load, [*_STRONGEST, *others])]
 
 
 def only(cells: Iterable[Cell], patterns: Sequence[str]) -> list[Cell]:
@@ -198,7 +236,11 @@ def events_of(load: Load, *, quick: bool) -> int:
 def estimate(cells: Sequence[Cell], rounds: int, *, quick: bool) -> float:
     """Seconds that a run is likely to take on a machine with two cores."""
     seconds = sum(
-        (rounds + 1) * _BESIDE + rounds * events_of(cell.load, quick=quick) / _RATES[cell.load.in_flight]
-        for cell in cells
+        (rounds + 1) * _BESIDE + rounds * events_of(cell.load, quick=quick) / _rate_of(cell) for cell in cells
     )
     return seconds + _SERVERS
+
+
+def _rate_of(cell: Cell) -> float:
+    is_shared = cell.consumer.batch > 1 and cell.load.kind != "one alone"
+    return _RATE_IN_BATCHES if is_shared else _RATES[cell.load.in_flight]

@@ -264,6 +264,7 @@ def _words(cell: Cell, queue: str, expect: int, *, is_fed: bool) -> list[str]:
     if consumer.program == "node":
         return [shutil.which("node") or "node", str(NODE_FOLDER / "consumer.js"), *words]
     words += ["--driver", consumer.driver, "--loop", consumer.loop, "--handler", consumer.handler]
+    words += ["--batch", str(consumer.batch)]
     return [sys.executable, "-m", consumer.program, *words]
 
 

@@ -162,7 +162,7 @@ async def measure(database: Database, amqp_url: str, options: argparse.Namespace
             await channel.publish(batch.deliveries)
             job = Job(
                 *(database.url, amqp_url, queue, load.in_flight, 4 * load.in_flight, options.events),
-                *(options.driver, options.handler, options.loop, False),
+                *(options.driver, options.handler, options.loop, options.batch, False),
             )
             wall, cpu = await consume(job, probe, profiler)
         each = f"{1e6 * cpu / options.events:.0f} us CPU, {1e6 * wall / options.events:.0f} us wall, each event"
@@ -187,6 +187,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--driver", choices=("aiomysql", "asyncmy"), default="aiomysql")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
     parser.add_argument("--in-flight", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1, help="events of one transaction")
     parser.add_argument("--body", type=int, default=512, help="octets")
     parser.add_argument("--functions", type=int, default=25, help="how many of the dearest are listed")
     parser.add_argument("--pair", choices=[*PAIRS], default="newest", help="newest is MySQL, oldest MariaDB")

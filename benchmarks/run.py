@@ -105,7 +105,8 @@ class Session:
         count = self.events or events_of(cell.load, quick=self.quick)
         try:
             if number == 0:
-                few = _COUNTED_ALONE if cell.load.kind == "one alone" else max(_COUNTED, 3 * cell.load.in_flight)
+                together = max(3 * cell.load.in_flight, 6 * cell.consumer.batch)
+                few = _COUNTED_ALONE if cell.load.kind == "one alone" else max(_COUNTED, together)
                 runs.wire = await count_run(cell, servers, min(count, few), self.draw)
                 told = f"{runs.wire.commands:.2f} packets, {runs.wire.acks:.2f} acks an event"
             else:

@@ -29,6 +29,14 @@ DUPLICATE = 1062
 
 INSERT = "INSERT INTO inbox (consumer_name, event_id) VALUES (%s, %s)"
 UPDATE = "UPDATE bench_account SET balance = balance + %s WHERE id = %s"
+KNOWN = "SELECT event_id FROM inbox WHERE consumer_name = %s AND event_id IN %s"
+#: One statement for as many accounts as there are pairs of id and sum in a JSON array. Each account once, for a join
+#: updates a row once, however often it is matched (manual, "UPDATE Statement"); and in the order of the ids, so that
+#: two of these take their locks in one order.
+UPDATE_ALL = (
+    "UPDATE JSON_TABLE(%s, '$[*]' COLUMNS (id INT PATH '$[0]', gain BIGINT PATH '$[1]')) AS gained "
+    "STRAIGHT_JOIN bench_account ON bench_account.id = gained.id SET balance = balance + gain"
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ class Job:
         expect: deliveries after which it is done.
         driver, handler: for consumers that have a choice.
         loop: `asyncio` or `uvloop`.
+        batch: events of one transaction.
         tells_each: write a line after each acknowledgement, for whoever sends the next event then.
     """
 
@@ -56,6 +65,7 @@ class Job:
     driver: str
     handler: str
     loop: str
+    batch: int
     tells_each: bool
 
     @property
@@ -184,6 +194,7 @@ def read_job() -> Job:
     parser.add_argument("--driver", default="aiomysql")
     parser.add_argument("--handler", default="")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    parser.add_argument("--batch", type=int, default=1, help="events of one transaction")
     parser.add_argument("--tells-each", action="store_true")
     given = parser.parse_args()
     if not given.database_url or not given.amqp_url:

@@ -1,13 +1,17 @@
 """The inbox, with everything that it does, at its default settings but for its reports.
 
 `--handler` names the face: `connection` and `session` run one Core statement, `session-orm` changes an object that it
-reads with its row locked, `sync` is a plain `def`. All read the payload as the consumers by hand do, but strictly.
+reads with its row locked, `sync` is a plain `def`, `batch-handler` gets all events of a transaction and runs one
+statement for them. With `--batch` above 1 that many deliveries may share a transaction. All read the payload as the
+consumers by hand do, but strictly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.orm import Session
 
 from benchmarks.consumers.contract import CONSUMER, Job, Meter, program
-from benchmarks.consumers.models import CREDIT, Account
-from inbox import ConsumerSettings, Event, Inbox, MySQL, RabbitMQ, RabbitMQSettings
+from benchmarks.consumers.models import CREDIT, CREDIT_ALL, Account
+from inbox import Batch, ConsumerSettings, Event, Inbox, MySQL, RabbitMQ, RabbitMQSettings
 from inbox.adapters.mysql.engine import Lane
 from inbox.adapters.mysql.store import MySQLStore
 from inbox.adapters.rabbitmq.consumer import Receipt
@@ -50,12 +54,24 @@ def with_sync_session(event: Event, session: Session) -> None:
     session.execute(CREDIT, {"account": order["account"], "amount": order["amount"]})
 
 
+async def with_all(events: list[Event], session: AsyncSession) -> None:
+    """One statement for all of them."""
+    gains: Counter[int] = Counter()
+    for event in events:
+        order = event.json()
+        gains[order["account"]] += order["amount"]
+    await session.execute(CREDIT_ALL, {"gains": json.dumps(sorted(gains.items()))})
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
     "connection": with_connection,
     "session": with_session,
     "session-orm": with_objects,
     "sync": with_sync_session,
+    "batch-handler": with_all,
 }
+#: Transactions at once where events share them, so that one waits for the disk while another one is made.
+LANES = 2
 #: What the runner declares the queue with.
 TRANSPORT = RabbitMQSettings(retry_queues=False)
 
@@ -104,14 +120,23 @@ def make(job: Job, meter: Meter, probes: Sequence[Probe] = ()) -> Inbox:
         CONSUMER,
         store=MySQL(job.url_for(job.driver)),
         transport=transport,
-        # One statement each ten seconds is no cost of a delivery, and would be one of the few that are counted.
-        settings=ConsumerSettings(concurrency=job.in_flight, report_interval=None),
+        settings=settings_of(job),
         probes=probes,
     )
     assert isinstance(inbox.store, MySQLStore)  # noqa: S101 - made of MySQL(...); for the type checker
     transport.lanes = inbox.store.lanes
-    inbox.handler("bench.order")(HANDLERS[job.handler])
+    register = inbox.batch_handler if job.handler == "batch-handler" else inbox.handler
+    register("bench.order")(HANDLERS[job.handler])
     return inbox
+
+
+def settings_of(job: Job) -> ConsumerSettings:
+    """Those of the consumer; without reports, for one statement each ten seconds is no cost of a delivery."""
+    if job.batch == 1:
+        return ConsumerSettings(concurrency=job.in_flight, report_interval=None)
+    return ConsumerSettings(
+        concurrency=min(LANES, job.in_flight), prefetch=job.prefetch, batch=Batch(max=job.batch), report_interval=None
+    )
 
 
 async def consume(job: Job, meter: Meter) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import LargeBinary, bindparam, insert, update
+from sqlalchemy import LargeBinary, bindparam, insert, text, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from benchmarks.consumers.contract import UPDATE_ALL
 
 
 class Base(DeclarativeBase):
@@ -36,3 +38,5 @@ CREDIT = (
     .where(Account.__table__.c.id == bindparam("account"))
     .values(balance=Account.__table__.c.balance + bindparam("amount"))
 )
+#: Takes `gains`, the pairs of account and sum as JSON.
+CREDIT_ALL = text(UPDATE_ALL % ":gains")

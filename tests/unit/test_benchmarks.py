@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,8 @@ import pytest
 
 from benchmarks import growth, run
 from benchmarks.catalog import CONSUMERS, RAW, Cell, Load, estimate, full_grid, only, quick_grid
+from benchmarks.consumers.contract import Job
+from benchmarks.consumers.inbox_worker import settings_of
 from benchmarks.database import Durability
 from benchmarks.disk import Place, place_of
 from benchmarks.measure import Servers, Timing, WireCount, Wrong
@@ -23,6 +26,7 @@ from benchmarks.results import Runs, rows, why_void
 from benchmarks.table import table
 from benchmarks.workers import Growth, Round, growth_of
 from benchmarks.workload import ACCOUNTS, make_batch
+from inbox import Batch
 from tests.unit.test_benchmarks_results import CONNECTION, runs, timing
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +57,28 @@ def test_the_full_grid_has_every_consumer_and_every_kind_of_load() -> None:
 
 def test_the_quick_grid_takes_four_minutes() -> None:
     assert estimate(quick_grid(), 3, quick=True) <= 240
+
+
+def test_batches_are_measured_beside_those_by_hand_on_both_drivers() -> None:
+    grid = full_grid()
+    in_batches = {cell.consumer for cell in grid if cell.consumer.mode == "batch"}
+    assert {(consumer.family, consumer.driver, consumer.loop) for consumer in in_batches} == {
+        ("raw", "aiomysql", "asyncio"),
+        ("inbox", "aiomysql", "asyncio"),
+        ("inbox", "asyncmy", "uvloop"),
+    }
+    for name in ("inbox-batch-connection", "inbox-batch-handler-asyncmy-uvloop"):
+        loads = {(cell.load.kind, cell.load.in_flight) for cell in grid if cell.consumer.id == name}
+        assert {("all-new", number) for number in (1, 8, 32, 128)} <= loads
+        assert loads >= {(kind, 32) for kind in ("10% duplicates", "all-duplicates")} | {("one alone", 1)}
+
+
+def test_a_batch_has_two_lanes_and_what_the_runner_puts_in_its_hands() -> None:
+    job = Job("mysql://", "amqp://", "q", 32, 128, 9, "aiomysql", "connection", "asyncio", 100, False)
+    settings = settings_of(job)
+    assert (settings.concurrency, settings.effective_prefetch, settings.batch) == (2, 128, Batch(max=100))
+    assert settings_of(replace(job, in_flight=1, prefetch=4)).concurrency == 1
+    assert settings_of(replace(job, batch=1)).batch is None
 
 
 def test_loads_differ_in_name_or_number() -> None:
