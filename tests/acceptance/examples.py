@@ -78,6 +78,7 @@ class Place:
                     database=self.pair.schema,
                     autocommit=True,
                     client_flag=CLIENT.MULTI_STATEMENTS,
+                    ssl_disabled=True,  # as in `connect` of the kill tests
                 )
             ) as connection,
             connection.cursor() as cursor,

@@ -243,6 +243,7 @@ def connect(url: str) -> "pymysql.Connection[pymysql.cursors.Cursor]":
         user=parts.username,
         password=parts.password or "",
         database=parts.path[1:],
+        ssl_disabled=True,  # as in `connect` of the kill tests
     )
 
 

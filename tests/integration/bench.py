@@ -76,6 +76,7 @@ class Witness:
             password=parts.password or "",
             database=parts.database,
             autocommit=True,
+            ssl_disabled=True,  # as in `connect` of the kill tests
         )
 
     def __enter__(self) -> Self:

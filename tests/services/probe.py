@@ -32,6 +32,7 @@ def connect_database(
         autocommit=True,
         connect_timeout=int(PROBE_TIMEOUT),
         read_timeout=read_timeout,
+        ssl_disabled=True,  # or each connection reads every authority that this machine trusts, which takes 25 ms
     )
 
 
