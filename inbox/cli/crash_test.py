@@ -17,6 +17,9 @@ from inbox.core.crashpoints import CrashPoint, crash_points
 from inbox.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from inbox.core.cloudevents import Mode
     from inbox.testing.lab.matrix import Matrix, Result, Scenario
     from inbox.testing.lab.report import Report
 
@@ -26,6 +29,8 @@ _HURRY: Final = 0.1
 _MOST_WORKERS: Final = 16
 #: Kills that are told of whole; of the others the report has all.
 _MOST_TOLD: Final = 5
+#: What has become of an event that a handler wanted in quarantine.
+_REJECTED: Final = "quarantined as rejected"
 
 
 _TargetArgument = Annotated[
@@ -129,7 +134,8 @@ def crash_test(
     with --http what was sent.
 
     Exit codes: 0 the same everywhere; 1 a difference, or something did not end in time; 2 nothing can be said: a wrong
-    option, no servers, or two quiet runs that differ; 130 interrupted, with nothing found so far.
+    option, no servers, two quiet runs that differ, or no event that any handler could apply; 130 interrupted, with
+    nothing found so far.
 
     Ctrl-C ends it after the kill that is under way, and puts the tables back. If it is killed itself, the next one puts
     them back. INBOX_TEST_LOG=INFO lets the workers say more.
@@ -147,14 +153,21 @@ def crash_test(
     # Late: testing brings much, and no other command needs it.
     from inbox.testing.lab import Lab, Matrix  # noqa: PLC0415 - see above
     from inbox.testing.lab.events import read_events  # noqa: PLC0415 - see above
+    from inbox.testing.lab.queues import require_point  # noqa: PLC0415 - see above
 
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)  # it tells of connections that we kill
     os.environ.setdefault("INBOX_TEST_LOG", "ERROR")  # of the workers: what they say of events is in the report
     with explaining(_COMMAND):
         wanted, racing, ignored = _points(points), _numbers(workers), tuple(_ignored(ignore))
-        messages = read_events(events, "structured" if structured else "binary", exchange, routing_key)
+        for option, file in (("--json", json), ("--html", html)):
+            if file is not None and (file.is_dir() or not file.parent.is_dir()):  # now, and not after minutes of kills
+                raise ConfigurationError(f"{option} {file}: no file can be written there; name one in a folder that is")
         delay = None if keep_delays else _HURRY
         lab = Lab(target, disposable=disposable, timeout=timeout, longest_delay=delay, http=http or ())
+        for point in wanted or ():
+            require_point(lab.queue, point)
+        mode: Mode = "structured" if structured else "binary"
+        messages = read_events(events, mode, exchange, routing_key, lab.queue.fit)
         matrix = Matrix(lab, messages, tuple(check or ()), ignored)
         report = _run(matrix, racing, wanted)
         _write(report, json, html)
@@ -267,10 +280,28 @@ def _prepare(matrix: Matrix, racing: list[int], wanted: list[CrashPoint] | None)
             typer.echo(f"  event {printable(name)} is {word}")
     for (table, column), why in known.ignored.items():
         typer.echo(f"  not compared: {table}.{column} ({why})")
+    if wanted is None:
+        _require_effect(known.quiet.events.values())
     scenarios = plan(matrix.seen, racing, wanted)
     reached = len({name for name, _ in matrix.seen})
-    typer.echo(f"{len(scenarios)} kills, at {reached} points that these events reach")
+    typer.echo(f"{_kills(len(scenarios))}, at {reached} points that these events reach")
     return scenarios
+
+
+def _require_effect(words: Collection[str]) -> None:
+    """Refuse events of which none does what it is for: kills change nothing where nothing works."""
+    from inbox.testing.lab import LabError  # noqa: PLC0415 - as in the command
+
+    if words and not any(word.startswith("applied") or word == _REJECTED for word in words):
+        raise LabError(
+            "no event was applied in the quiet runs, so nothing could be said of your handlers. INBOX_TEST_LOG=WARNING "
+            "shows what they raised, and where. If it is this that you want to test, name points, such as --points "
+            "after:quarantine"
+        )
+
+
+def _kills(count: int) -> str:
+    return f"{count} kill{'s' * (count != 1)}"
 
 
 class _Teller:
@@ -311,7 +342,7 @@ def _tell_end(report: Report, wanted: list[CrashPoint] | None) -> None:
             f"\nNOT SAFE: {len(matrix.unsafe)} of {run} kills left something else ({report.seconds:.0f} s): {points}"
         )
     elif report.is_complete and run:
-        typer.echo(f"\nThe same after {run} kills as without ({report.seconds:.0f} s).")
+        typer.echo(f"\nThe same after {_kills(run)} as without ({report.seconds:.0f} s).")
     else:
         typer.echo(f"\nNothing can be said: {run} of {report.planned} kills were run.")
 

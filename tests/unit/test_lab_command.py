@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from inbox import ConsumerSettings, Event, Inbox, MySQL, RabbitMQ
 from inbox.adapters.websocket import Credential, OrbitTransport
 from inbox.cli.main import app
-from inbox.testing.memory import MemoryStore
+from inbox.core.lease import LeaseTerms
+from inbox.testing.memory import MemoryBroker, MemoryStore, MemoryTransport
 
 
 async def enter(event: Event, session: object) -> None: ...
@@ -25,6 +26,11 @@ def without_transport() -> Inbox:
 
 def over_leases() -> Inbox:
     transport = OrbitTransport("wss://platform.example/v1/events", "0" * 32, Credential("nobodys"))
+    return Inbox("shop", store=MySQL("mysql://nowhere/shop_test"), transport=transport)
+
+
+def over_another_lease() -> Inbox:
+    transport = MemoryTransport(MemoryBroker(lease_terms=LeaseTerms(25, 30)))
     return Inbox("shop", store=MySQL("mysql://nowhere/shop_test"), transport=transport)
 
 
@@ -47,7 +53,9 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/s", "type": "paid"}
         (f"{HERE}:shop", ["--ignore", "invoice"], "write table.column"),
         (f"{HERE}:shop", [], "the database 'shop' is not known to be for tests"),
         (f"{HERE}:without_transport", [], "the target has no transport"),
-        (f"{HERE}:over_leases", [], "let the target take SQLiteQueue(…) in place of its transport"),
+        (f"{HERE}:over_leases", [], "line 1: id: the platform's ids are 32 small hexadecimal digits"),
+        (f"{HERE}:over_leases", ["--points", "after:commit,after:delay"], "after:delay is no point over orbit:subscri"),
+        (f"{HERE}:over_another_lease", [], "the lab works with RabbitMQ(…), SQLiteQueue(…) and OrbitTransport(…), not"),
         (f"{HERE}:in_memory", [], "the lab works with MySQL"),
     ],
 )
@@ -62,5 +70,5 @@ def test_what_cannot_be_run_is_told_in_a_line(target: str, words: list[str], sai
 def test_a_file_without_events_is_told_of(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     events.write_text('{"id": 1}')
-    refused = CliRunner().invoke(app, ["crash-test", f"{HERE}:shop", "--events", str(events)])
+    refused = CliRunner().invoke(app, ["crash-test", f"{HERE}:shop", "--events", str(events), "--disposable"])
     assert (refused.exit_code, "line 1: this is no CloudEvent" in refused.output) == (2, True)

@@ -258,7 +258,9 @@ def test_only_what_is_reached_and_wanted_is_run_and_the_rest_is_told() -> None:
 
 # ------------------------------------------------------------------ the report
 def report(*results: Result, planned: int | None = None) -> Report:
-    stands_in = SimpleNamespace(database=SimpleNamespace(name="shop_test"), queue=SimpleNamespace(name="q<1>"))
+    stands_in = SimpleNamespace(
+        database=SimpleNamespace(name="shop_test"), queue=SimpleNamespace(name="q<1>", never=frozenset())
+    )
     quiet = seen((1, "<b>", 5), events={"1": "applied"})
     matrix = Matrix(cast("Lab", stands_in), [], known=Baseline(quiet, {("entry", "at"): "you said so"}))
     matrix.seen = passed("a", without=("before:quarantine",))

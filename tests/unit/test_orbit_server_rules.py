@@ -35,6 +35,7 @@ SAID = {
     ("expired", "acknowledge"): "acknowledged",
     ("expired", "add-budget"): "due",
     ("acknowledged", "acknowledge"): "acknowledged",
+    ("acknowledged", "reopen"): "due",
 }
 
 

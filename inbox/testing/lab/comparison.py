@@ -11,7 +11,7 @@ from inbox.testing.lab.database import LabError, Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Baseline", "Difference", "Observation", "baseline", "differences", "parse_ignored"]
+__all__ = ["Baseline", "Difference", "Observation", "baseline", "differences", "fates", "parse_ignored"]
 
 #: Rows of one difference that are told; the rest is counted.
 _MOST_TOLD: Final = 5
@@ -139,8 +139,12 @@ def baseline(
         With what the two runs show to be different each time, such as the time of day, among the ignored columns.
 
     Raises:
-        LabError: they differ in more than columns, so nothing can be compared with them.
+        LabError: they differ in more than columns, so nothing can be compared with them; or a column is to be ignored
+            that is not there.
     """
+    for table, column in ignored or ():
+        if column not in first.tables.get(table, Rows((), Counter())).columns:
+            raise LabError(f"{table}.{column} cannot be ignored: there is no such column in the tables to be compared")
     known = dict.fromkeys(sorted(surrogates), "the database draws it") | dict(ignored or {})
     for table in sorted({*first.tables, *second.tables}):
         one, other = _without(first.tables.get(table), table, known), _without(second.tables.get(table), table, known)
@@ -212,6 +216,17 @@ def _without(given: Rows | None, table: str, ignored: Mapping[Column, str]) -> R
 
 
 # ------------------------------------------------------------------ in words
+def fates(events: Mapping[str, str]) -> str:
+    """In brackets, what has become of events that were not applied; "" where all were.
+
+    Args:
+        events: what has become of each, by a name for it.
+    """
+    others = [f"{shown(name)} is {word}" for name, word in events.items() if not word.startswith("applied")]
+    more = f", and {len(others) - _MOST_TOLD} more" * (len(others) > _MOST_TOLD)
+    return f" ({', '.join(others[:_MOST_TOLD])}{more})" if others else ""
+
+
 def _rows(mark: str, columns: Sequence[str], rows: Counter[tuple[object, ...]]) -> list[str]:
     listed = _listed(rows)
     lines = [

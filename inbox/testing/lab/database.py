@@ -24,6 +24,7 @@ __all__ = [
     "WorkerFailedError",
     "ended_of",
     "is_disposable",
+    "refused_check",
     "require_disposable",
 ]
 
@@ -64,18 +65,24 @@ class Ended:
         quarantined: why, by the key; "" is for all that have no key.
         keyless: entries of the quarantine that have no key.
         open_starts: starts of handlers that nobody has ended.
+        expired: keys of events that a queue brings to nobody any more, though nobody has settled them.
     """
 
     applied: frozenset[bytes] = frozenset()
     quarantined: dict[bytes, str] = field(default_factory=dict)
     keyless: int = 0
     open_starts: int = 0
+    expired: frozenset[bytes] = frozenset()
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self.applied or key in self.quarantined or key in self.expired
 
     def word_for(self, key: bytes) -> str:
         """What has become of one event, in a few words."""
         words = ["applied"] if key in self.applied else []
         if key in self.quarantined:
             words.append(f"quarantined as {self.quarantined[key]}")
+        words += ["expired"] if key in self.expired else []
         return " and ".join(words) or "neither applied nor in quarantine"
 
 
@@ -111,6 +118,14 @@ class Database(Protocol):
 
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[tuple[str, ...], list[Row]]:
         """The columns and rows that `sql` answers; what it writes is committed."""
+        ...
+
+    def check(self, sql: str) -> tuple[tuple[str, ...], list[Row]]:
+        """The columns and rows that a query answers which may not write.
+
+        Raises:
+            LabError: it writes, answers nothing, or the server does not understand it.
+        """
         ...
 
     def rows(self) -> dict[str, Rows]:
@@ -151,6 +166,16 @@ def require_disposable(what: str, name: str) -> None:
             "found. Let the target name one with `test` or `lab` as a word of its name (shop_test), or say that "
             "everything in it may be deleted: --disposable, in pytest --inbox-disposable or inbox_disposable = true"
         )
+
+
+def refused_check(sql: str, why: str) -> LabError:
+    """What to raise for a query of the adopter's that cannot be compared.
+
+    Args:
+        sql: theirs.
+        why: in the server's words: it is their own query that it speaks of, on their own screen.
+    """
+    return LabError(f"check {' '.join(sql.split())!r} cannot be compared: write one SELECT ({' '.join(why.split())})")
 
 
 def ended_of(applied: list[Row], refused: list[Row], starts: list[Row]) -> Ended:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from inbox.core.cloudevents import Mode, decode, encode
 from inbox.core.delivery import Delivery
@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
     from inbox.core.records import Identity
 
-__all__ = ["EventLike", "Message", "delivery_of", "message_of", "read_events"]
+__all__ = ["DEFAULT_SOURCE", "EventLike", "Message", "delivery_of", "message_of", "read_events"]
+
+#: Of a mapping that says none.
+DEFAULT_SOURCE: Final = "/lab"
+
+_NO_EVENT: Final = "this is no CloudEvent"
+_EXAMPLE: Final = '{"specversion": "1.0", "id": "order-1", "source": "/shop", "type": "order.paid", "data": {…}}'
 
 #: A CloudEvent, its JSON object as a mapping, its JSON text, or a delivery with headers of your own.
 EventLike = CloudEvent | Delivery | Mapping[str, Any] | str | bytes
@@ -71,21 +77,21 @@ def delivery_of(event: EventLike) -> Delivery:
         return Delivery(encoded.body, encoded.headers, encoded.content_type)
     if isinstance(event, Mapping):
         # Attributes that each event needs and that a test seldom means.
-        filled = {"specversion": "1.0", "source": "/lab"} | dict(event)
+        filled = {"specversion": "1.0", "source": DEFAULT_SOURCE} | dict(event)
         event = json.dumps(filled)
     body = event.encode() if isinstance(event, str) else bytes(event)
     delivery = Delivery(body, {}, MEDIA_TYPE)
     try:
         decode(delivery)
     except Undecodable as error:
-        raise ConfigurationError(f"this is no CloudEvent: {error.detail}") from None
+        raise ConfigurationError(f"{_NO_EVENT}: {error.detail}") from None
     return delivery
 
 
 def message_of(
-    event: EventLike, mode: Mode = "binary", exchange: str | None = None, routing_key: str | None = None
+    event: EventLike | Message, mode: Mode = "binary", exchange: str | None = None, routing_key: str | None = None
 ) -> Message:
-    """`event` as it is published. A delivery goes as it is, even where it holds no event.
+    """`event` as it is published. A delivery goes as it is, even where it holds no event; a message is one already.
 
     Args:
         event: what to publish.
@@ -96,6 +102,8 @@ def message_of(
     Raises:
         ConfigurationError: it is no CloudEvent, or cannot travel in this mode.
     """
+    if isinstance(event, Message):
+        return event
     delivery = delivery_of(event)
     try:
         decoded = decode(delivery)
@@ -111,8 +119,16 @@ def message_of(
     return Message(encoded.body, encoded.headers, encoded.content_type, decoded, exchange, routing_key)
 
 
+def _as_it_is(message: Message) -> Message:
+    return message
+
+
 def read_events(
-    path: Path, mode: Mode = "binary", exchange: str | None = None, routing_key: str | None = None
+    path: Path,
+    mode: Mode = "binary",
+    exchange: str | None = None,
+    routing_key: str | None = None,
+    fit: Callable[[Message], Message] = _as_it_is,
 ) -> list[Message]:
     """The events of a JSONL file, one on each line that is not blank.
 
@@ -121,22 +137,26 @@ def read_events(
         mode: how each travels.
         exchange: where to; None takes the queue itself.
         routing_key: of each; None takes the event's type, or where there is no exchange the queue.
+        fit: what becomes of each on its queue; see `inbox.testing.lab.queues.Queue.fit`.
 
     Raises:
-        ConfigurationError: a line holds none, or there is no line.
+        ConfigurationError: a line holds none, or one that its queue cannot bring, or there is no line.
     """
-    messages = list(_read(path.read_bytes().splitlines(), mode, exchange, routing_key))
+    messages = list(_read(path.read_bytes().splitlines(), (mode, exchange, routing_key), fit))
     if not messages:
         raise ConfigurationError(f"{path} holds no events: write a CloudEvent in JSON format on each line")
     return messages
 
 
-def _read(lines: Iterable[bytes], mode: Mode, exchange: str | None, routing_key: str | None) -> Iterable[Message]:
+def _read(
+    lines: Iterable[bytes], way: tuple[Mode, str | None, str | None], fit: Callable[[Message], Message]
+) -> Iterable[Message]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            message = message_of(line, mode, exchange, routing_key)
+            message = fit(message_of(line, *way))
         except ConfigurationError as error:
-            raise ConfigurationError(f"line {number}: {error}") from None
+            example = f"; write each as {_EXAMPLE}" if str(error).startswith(_NO_EVENT) else ""
+            raise ConfigurationError(f"line {number}: {error}{example}") from None
         yield message

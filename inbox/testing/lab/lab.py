@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -20,11 +21,12 @@ from inbox.core.crashpoints import CrashPoint
 from inbox.errors import ConfigurationError, InboxError
 from inbox.testing.crash import CrashWorker, PointNotReachedError, WorkerStartError
 from inbox.testing.lab.calls import HttpServer
-from inbox.testing.lab.comparison import Baseline, Observation, baseline, differences, parse_ignored
+from inbox.testing.lab.comparison import Baseline, Observation, baseline, differences, fates, parse_ignored
 from inbox.testing.lab.database import Ended, LabError, Row, Rows, WorkerFailedError, require_disposable
 from inbox.testing.lab.events import EventLike, Message, message_of
 from inbox.testing.lab.loop import LoopThread
 from inbox.testing.lab.places import database_of, queue_of
+from inbox.testing.lab.queues import require_point
 from inbox.testing.lab.workers import Order, Seen, hurried, load_target, make, points_seen
 
 if TYPE_CHECKING:
@@ -196,12 +198,13 @@ class Lab:
                 file they are killed too, so that nobody waits for a lease.
 
         Raises:
-            ConfigurationError: there is no such point.
+            ConfigurationError: there is no such point, or none that this target's workers can come to.
         """
         try:
             chosen = CrashPoint.parse(point) if isinstance(point, str) else point
         except ValueError:
             raise ConfigurationError(f"{point!r} is no crash point; one is `after:commit`") from None
+        require_point(self.queue, chosen)
         self._stop_all()
         self._armed = (chosen, event_type, workers)
 
@@ -228,9 +231,7 @@ class Lab:
             TransportError: one is in no queue.
             LabError: a worker does not start, or the database knew one before the lab came.
         """
-        messages = [
-            event if isinstance(event, Message) else message_of(event, mode, exchange, routing_key) for event in events
-        ]
+        messages = [self.queue.fit(message_of(event, mode, exchange, routing_key)) for event in events]
         self._require_unknown(messages)
         self._sent += messages
         self._start_for_events()
@@ -241,7 +242,7 @@ class Lab:
             self._before = self._ended()
         for message in messages:
             key = self._key(message)
-            if key is not None and (key in self._before.applied or key in self._before.quarantined):
+            if key is not None and key in self._before:
                 raise LabError(
                     f"the database that the lab was given knows event {self._name_of(message, 0)} already, so nothing "
                     "would come of it: delete the rows of the inbox's tables, or give the event another id"
@@ -358,13 +359,13 @@ class Lab:
         """What there is now: tables, answers of `checks`, what became of each event, HTTP calls.
 
         Raises:
-            LabError: a table has more rows than can be compared.
+            LabError: a table has more rows than can be compared, or a check is no query.
         """
         ended = self._ended()
         events = {self._name_of(message, turn): self._word_for(message, ended) for turn, message in self._numbered()}
         return Observation(
             self.database.rows(),
-            {sql: _answer(self.database.query(sql)) for sql in checks},
+            {sql: _answer(self.database.check(sql)) for sql in checks},
             events,
             {variable: server.calls for variable, server in self._servers.items()},
         )
@@ -465,6 +466,7 @@ class Lab:
             str(self._seen),
             self._longest_delay,
             self._lifeline[1],
+            self.queue.stand_in,
         )
 
     def _await_death(self, ends_at: float) -> None:
@@ -500,7 +502,7 @@ class Lab:
             self.killed_at = point
             self.kills.append(point)
         elif self.when_unreached is None:
-            raise PointNotReachedError(f"{point} was not reached by these events")
+            raise PointNotReachedError(f"{point} was not reached by these events{fates(self.observe().events)}")
         else:
             self.when_unreached(point)
 
@@ -535,7 +537,10 @@ class Lab:
 
     # ------------------------------------------------------------ facts
     def _ended(self) -> Ended:
-        return self.database.ended(self._inbox.name)
+        given_up = self._running(self.queue.given_up())
+        sent = [message for message in self._sent if message.event is not None and message.event.id in given_up]
+        expired = frozenset(key for message in sent if (key := self._key(message)) is not None)
+        return replace(self.database.ended(self._inbox.name), expired=expired)
 
     def _ready(self) -> int:
         count: int = self._running(self.queue.ready())
@@ -548,7 +553,7 @@ class Lab:
         left = [
             self._name_of(message, turn)
             for turn, message in self._numbered()
-            if (key := self._key(message)) is not None and key not in ended.applied and key not in ended.quarantined
+            if (key := self._key(message)) is not None and key not in ended
         ]
         return left + ["one without an id"] * max(keyless - ended.keyless, 0)
 

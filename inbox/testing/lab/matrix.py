@@ -110,10 +110,15 @@ def plan(
     return scenarios
 
 
-def unreached(seen: Collection[Seen]) -> list[CrashPoint]:
-    """The points that a run did not pass."""
+def unreached(seen: Collection[Seen], never: Collection[Command] = ()) -> list[CrashPoint]:
+    """The points that a run did not pass.
+
+    Args:
+        seen: those that it passed.
+        never: commands that no worker over its queue is given: their points are none of it.
+    """
     names = {name for name, _ in seen}
-    return [point for point in crash_points() if str(point) not in names]
+    return [point for point in crash_points() if str(point) not in names and point.command not in never]
 
 
 @dataclass(slots=True)

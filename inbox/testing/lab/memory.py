@@ -163,7 +163,9 @@ class MemoryLab:
             ConfigurationError: it is no CloudEvent.
             StartupError: the Inbox cannot start, as where a handler is missing.
             TimeoutError: it did not end in time.
+            RuntimeError: no event loop of asyncio runs here, as under anyio's backend for trio.
         """
+        _require_asyncio()
         delivery, ending = delivery_of(event), _Ending()
         transport = _OneDelivery(MemoryBroker(keeps_copies=True))
         given = self._inbox
@@ -183,6 +185,16 @@ class MemoryLab:
                 made.stop()
                 await running
         return replace(ending.result, delay=transport.delayed[-1][1]) if transport.delayed else ending.result
+
+
+def _require_asyncio() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "deliver() needs an event loop of asyncio, on which your handlers run: with anyio's plugin for pytest "
+            "let the fixture anyio_backend return 'asyncio'"
+        ) from None
 
 
 class _OneDelivery(MemoryTransport):

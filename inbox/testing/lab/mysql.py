@@ -19,7 +19,17 @@ from sqlalchemy.engine import make_url
 from inbox.adapters.mysql.url import checked_url
 from inbox.errors import ConfigurationError
 from inbox.tables import qualified
-from inbox.testing.lab.database import APPLIED, OPEN_STARTS, REFUSED, Ended, LabError, Row, Rows, ended_of
+from inbox.testing.lab.database import (
+    APPLIED,
+    OPEN_STARTS,
+    REFUSED,
+    Ended,
+    LabError,
+    Row,
+    Rows,
+    ended_of,
+    refused_check,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,6 +49,16 @@ _MOST_ROWS: Final = 100_000
 _MOST_PASSES: Final = 4
 _PATIENCE: Final = 30
 _NO_SUCH_TABLE: Final = 1146
+_LACKS_A_RIGHT: Final = "let its user SELECT, INSERT, UPDATE, DELETE, CREATE, DROP and ALTER there"
+#: What whoever runs the lab can do about an error.
+_ADVICE: Final = {
+    1044: _LACKS_A_RIGHT,
+    1045: "correct user and password in the target's URL",
+    1049: "make it with CREATE DATABASE, or correct the name in the target's URL",
+    1142: _LACKS_A_RIGHT,
+    1205: "somebody's open transaction holds its tables, maybe a fixture's; end it first",
+    2003: "correct host and port in the target's URL, or start the server",
+}
 #: Looks for sessions of dead workers; the server sees a broken connection in a moment.
 _FAREWELL: Final = 100
 _NUMBER: Final = re.compile(r"\bAUTO_INCREMENT=(\d+)")
@@ -259,6 +279,20 @@ class MySQLDatabase:
             columns = tuple(str(column[0]) for column in cursor.description or ())
             return columns, list(cursor.fetchall())
 
+    def check(self, sql: str) -> tuple[tuple[str, ...], list[Row]]:
+        """See `Database.check`."""
+        try:
+            self.query("START TRANSACTION READ ONLY")
+            try:
+                columns, rows = self.query(sql)
+            finally:
+                self.query("ROLLBACK")
+        except pymysql.Error as error:
+            raise refused_check(sql, str(error.args[-1]) if error.args else "") from error
+        if not columns:
+            raise refused_check(sql, "it answers nothing")
+        return columns, rows
+
     def rows(self) -> dict[str, Rows]:
         """See `Database.rows`."""
         ours = {*self._ours(), self._tables.names.view}
@@ -369,8 +403,10 @@ class MySQLDatabase:
 
 
 def _words(error: pymysql.Error) -> str:
+    """What it is and what to do, without the server's own text, which may quote what is secret."""
     code = error.args[0] if error.args else 0
-    return f"{type(error).__name__} {code}"
+    advice = _ADVICE.get(code)
+    return f"{type(error).__name__} {code}" + (f": {advice}" if advice else "")
 
 
 def _quoted(name: str) -> str:

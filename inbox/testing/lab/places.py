@@ -9,10 +9,12 @@ from inbox.adapters.rabbitmq.transport import RabbitMQ
 from inbox.errors import ConfigurationError
 from inbox.testing.lab.mysql import MySQLDatabase
 from inbox.testing.lab.queues import EmbeddedQueue, Queue, RabbitQueue
+from inbox.testing.lab.stand_in import is_leased
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inbox.adapters.websocket import OrbitTransport
     from inbox.app import Inbox
     from inbox.testing.lab.database import Database
 
@@ -53,10 +55,19 @@ def queue_of(inbox: Inbox, delays: Sequence[Sequence[float]]) -> Queue:
         return RabbitQueue(transport, delays)
     if type(transport).__name__ == "SQLiteQueue":
         return EmbeddedQueue(transport)
-    if transport.lease_terms is not None and not transport.can_delay:
+    if is_leased(transport):
+        return _leased(transport)
+    raise ConfigurationError(
+        f"the lab works with RabbitMQ(…), SQLiteQueue(…) and OrbitTransport(…), not with {type(transport).__name__}"
+    )
+
+
+def _leased(transport: OrbitTransport) -> Queue:
+    """A platform of the lab's own in the place of the one that `transport` names, which is never asked for anything."""
+    try:
+        from inbox.testing.lab.leases import OrbitQueue  # noqa: PLC0415 - needs an extra
+    except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "the lab cannot hand out events of a leased subscription, whose platform makes their ids: let the target "
-            "take SQLiteQueue(…) in place of its transport for this test, with the same store and handlers, such as by "
-            "a variable of the environment"
-        )
-    raise ConfigurationError(f"the lab works with RabbitMQ(…) and SQLiteQueue(…), not with {type(transport).__name__}")
+            f"the lab's platform needs {error.name}: pip install 'idempotent-inbox[orbit-server]'"
+        ) from None
+    return OrbitQueue(transport)

@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
     from inbox.adapters.embedded import SQLiteQueue
     from inbox.adapters.rabbitmq.transport import RabbitMQ
+    from inbox.core.crashpoints import CrashPoint
+    from inbox.core.lifecycle import Command
     from inbox.testing.lab.events import Message
+    from inbox.testing.lab.stand_in import StandIn
 
-__all__ = ["EmbeddedQueue", "Queue", "RabbitQueue"]
+__all__ = ["EmbeddedQueue", "Queue", "RabbitQueue", "require_point"]
 
 #: Seconds in which a broker notices that a process has died, and puts back what it had.
 _PATIENCE: Final = 15.0
@@ -43,6 +46,24 @@ class Queue(Protocol):
     @property
     def is_quick(self) -> bool:
         """Whether what a dead worker had in hand comes back by itself, at once."""
+        ...
+
+    @property
+    def never(self) -> frozenset[Command]:
+        """Commands that no worker over it is ever given, whatever the events: nobody can be killed at them."""
+        ...
+
+    @property
+    def stand_in(self) -> StandIn | None:
+        """Where workers go in the place of what the target names; None where they go there. Only while it is open."""
+        ...
+
+    def fit(self, message: Message) -> Message:
+        """`message` as this queue brings it to a handler.
+
+        Raises:
+            ConfigurationError: it cannot; the message says what to write.
+        """
         ...
 
     async def open(self, *, disposable: bool) -> None:
@@ -81,9 +102,23 @@ class Queue(Protocol):
         """How much waits in all of them. What a worker has in hand may be missing."""
         ...
 
+    async def given_up(self) -> frozenset[str]:
+        """Ids of the events that it brings to nobody any more, though nobody has settled them."""
+        ...
+
     async def bury(self) -> None:
         """Take back at once what workers had in hand, all of which are dead."""
         ...
+
+
+def require_point(queue: Queue, point: CrashPoint) -> None:
+    """Refuse a point that no worker over `queue` comes to, whatever the events.
+
+    Raises:
+        ConfigurationError: it is one.
+    """
+    if point.command in queue.never:
+        raise ConfigurationError(f"{point} is no point over {queue.name}: a leased subscription keeps no copies")
 
 
 class RabbitQueue:
@@ -114,6 +149,20 @@ class RabbitQueue:
     def is_quick(self) -> bool:
         """See `Queue.is_quick`: the broker sees the broken connection."""
         return True
+
+    @property
+    def never(self) -> frozenset[Command]:
+        """See `Queue.never`."""
+        return frozenset()
+
+    @property
+    def stand_in(self) -> StandIn | None:
+        """See `Queue.stand_in`: workers go where the target says."""
+        return None
+
+    def fit(self, message: Message) -> Message:
+        """See `Queue.fit`: it brings whatever it is given."""
+        return message
 
     async def open(self, *, disposable: bool) -> None:
         """See `Queue.open`."""
@@ -164,6 +213,10 @@ class RabbitQueue:
     async def ready(self) -> int:
         """See `Queue.ready`."""
         return sum([(await self._count(name))[0] for name in (self._queue, *self._beside)])
+
+    async def given_up(self) -> frozenset[str]:
+        """See `Queue.given_up`: what it drops lies among the dead letters, which count."""
+        return frozenset()
 
     async def bury(self) -> None:
         """See `Queue.bury`: the broker does so itself when the connection breaks."""
@@ -216,6 +269,20 @@ class EmbeddedQueue:
         """See `Queue.is_quick`: a lease has to end first, and `bury` ends those of all workers."""
         return False
 
+    @property
+    def never(self) -> frozenset[Command]:
+        """See `Queue.never`."""
+        return frozenset()
+
+    @property
+    def stand_in(self) -> StandIn | None:
+        """See `Queue.stand_in`: workers go where the target says."""
+        return None
+
+    def fit(self, message: Message) -> Message:
+        """See `Queue.fit`: it brings whatever it is given."""
+        return message
+
     async def open(self, *, disposable: bool) -> None:
         """See `Queue.open`."""
         await self._publisher.__aenter__()
@@ -247,6 +314,10 @@ class EmbeddedQueue:
     async def ready(self) -> int:
         """See `Queue.ready`. What is in hand is counted too."""
         return (await self._transport.depth()).total
+
+    async def given_up(self) -> frozenset[str]:
+        """See `Queue.given_up`: it drops nothing."""
+        return frozenset()
 
     async def bury(self) -> None:
         """See `Queue.bury`: their leases end now."""

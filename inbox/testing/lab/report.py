@@ -65,7 +65,7 @@ class Report:
             },
             "checks": list(matrix.checks),
             "reached": [str(point) for point in crash_points() if str(point) in names],
-            "not_reached": [str(point) for point in unreached(matrix.seen)],
+            "not_reached": [str(point) for point in unreached(matrix.seen, matrix.lab.queue.never)],
             "scenarios": [result.as_dict() for result in matrix.results],
         }
 

@@ -10,7 +10,17 @@ from contextlib import closing, contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
 from inbox.errors import ConfigurationError
-from inbox.testing.lab.database import APPLIED, OPEN_STARTS, REFUSED, Ended, LabError, Row, Rows, ended_of
+from inbox.testing.lab.database import (
+    APPLIED,
+    OPEN_STARTS,
+    REFUSED,
+    Ended,
+    LabError,
+    Row,
+    Rows,
+    ended_of,
+    refused_check,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -115,9 +125,26 @@ class SQLiteDatabase:
     # ------------------------------------------------------------ reading
     def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[tuple[str, ...], list[Row]]:
         """See `Database.query`; placeholders are `?`. The file beside is known as `beside`."""
+        return self._asked(sql, arguments)
+
+    def check(self, sql: str) -> tuple[tuple[str, ...], list[Row]]:
+        """See `Database.check`."""
+        try:
+            columns, rows = self._asked(sql, may_write=False)
+        except sqlite3.Error as error:
+            raise refused_check(sql, str(error)) from error
+        if not columns:
+            raise refused_check(sql, "it answers nothing")
+        return columns, rows
+
+    def _asked(
+        self, sql: str, arguments: Sequence[object] = (), *, may_write: bool = True
+    ) -> tuple[tuple[str, ...], list[Row]]:
         with closing(sqlite3.connect(self._file, timeout=_PATIENCE, isolation_level=None)) as raw:
             if self._beside.exists():
                 raw.execute("ATTACH ? AS beside", (str(self._beside),))
+            if not may_write:
+                raw.execute("PRAGMA query_only = ON")
             cursor = raw.execute(sql, tuple(arguments))
             return tuple(str(column[0]) for column in cursor.description or ()), cursor.fetchall()
 

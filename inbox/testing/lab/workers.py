@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from inbox.app import Inbox
 from inbox.core.crashpoints import CrashPoint, When
 from inbox.errors import ConfigurationError
+from inbox.testing.lab.stand_in import point_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from inbox.config import ConsumerSettings
     from inbox.core.lifecycle import Command, Outcome
     from inbox.ports import Passage
+    from inbox.testing.lab.stand_in import StandIn
 
 __all__ = ["Order", "Seen", "hurried", "load_target", "make", "points_seen"]
 
@@ -42,6 +44,7 @@ class Order:
         seen: file that each point is noted in when it is first passed.
         longest_delay: seconds that no wait between two attempts may exceed; None leaves the policy as it is.
         lifeline: the lab has its other end; when that closes, the lab is gone.
+        stand_in: where a leased transport connects to; None where the target has none.
     """
 
     target: str
@@ -51,6 +54,7 @@ class Order:
     seen: str
     longest_delay: float | None
     lifeline: Connection
+    stand_in: StandIn | None
 
 
 def make(order: Order) -> Inbox:
@@ -63,6 +67,7 @@ def make(order: Order) -> Inbox:
     sys.path[:] = order.path
     os.chdir(order.folder)
     inbox = load_target(order.target)
+    point_at(inbox, order.stand_in)
     inbox.settings = hurried(inbox.settings, order.longest_delay)
     inbox.add_probe(SeenProbe(order.seen))
     return inbox

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
 import re
 import secrets
 import time
@@ -16,13 +15,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from inbox.adapters.websocket.codec import STATUSES, DeliveryFrame, ErrorCode, Grant, TaskEvent, encode
-from inbox.adapters.websocket.errors import OrbitProtocolError
+from inbox.adapters.websocket.codec import DeliveryFrame, ErrorCode, Grant
 from inbox.config import require
-from inbox.core.proof import Secret
+from inbox.core.proof import Secret, is_id
 from inbox.errors import ConfigurationError
 from inbox.testing.orbit_server import rules
-from inbox.testing.orbit_server.refusal import Conflict, Refusal
+from inbox.testing.orbit_server.refusal import Conflict, Refusal, demand
+from inbox.testing.orbit_server.results import check_result, event_of
 from inbox.testing.orbit_server.rules import LAST_GENERATION, NotAllowed, Standing, State, Verdict
 from inbox.testing.orbit_server.settings import MOST_BUDGET, MOST_SECONDS, MOST_WINDOW, OrbitServerSettings
 from inbox.testing.orbit_server.store import CredentialRow, DeliveryRow, Store, SubscriptionRow
@@ -36,7 +35,6 @@ __all__ = ["OPERATOR", "Granted", "Grants", "Provider", "Published", "check_queu
 OPERATOR: Final = "operator"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_NOBODY: Final = "0" * 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class Granted:
         """As the connection with that session is told."""
         row = self.delivery
         grant = Grant(self.id, row.event_id, row.standing.generation, self.secret)
-        return DeliveryFrame(session_id, grant, _event_of(row))
+        return DeliveryFrame(session_id, grant, event_of(row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,7 @@ class Provider:
         Raises:
             Refusal: it is none of these.
         """
-        _demand(0 < seconds <= 366 * MOST_SECONDS, "seconds must be more than 0, and a year at most")
+        demand(0 < seconds <= 366 * MOST_SECONDS, "seconds must be more than 0, and a year at most")
         self._store.turn(seconds)
         self._ahead = self._store.ahead()
         self._tell(None)
@@ -165,7 +163,7 @@ class Provider:
             Refusal: PROTOCOL: the name or a queue is none.
             Conflict: the name is taken.
         """
-        _demand(_NAME.fullmatch(name) is not None, "name: small letters, digits, '.', '_' and '-', up to 64")
+        demand(_NAME.fullmatch(name) is not None, "name: small letters, digits, '.', '_' and '-', up to 64")
         self._demand_queues(queues)
         bearer = _new_bearer()
         row = CredentialRow(name, queues, is_operator=False, is_revoked=False)
@@ -211,9 +209,9 @@ class Provider:
         return found
 
     def _demand_queues(self, queues: tuple[str, ...]) -> None:
-        _demand(bool(queues), "queues: at least one")
+        demand(bool(queues), "queues: at least one")
         for queue in queues:
-            _demand(queue == "*" or _NAME.fullmatch(queue) is not None, "queues: names as of credentials, or '*'")
+            demand(queue == "*" or _NAME.fullmatch(queue) is not None, "queues: names as of credentials, or '*'")
 
     # ------------------------------------------------------------ subscriptions
     def subscribe(
@@ -225,6 +223,7 @@ class Provider:
         window: int | None = None,
         first_sequence: int = 1,
         first_generation: int = 1,
+        subscription_id: str | None = None,
     ) -> SubscriptionRow:
         """Make a subscription, bound to the credential that makes it and to a queue.
 
@@ -235,6 +234,7 @@ class Provider:
             window: open events that it may have; None takes the server's.
             first_sequence: number of its first event; tests begin near 2⁶⁴.
             first_generation: of each event's first hand-out; likewise.
+            subscription_id: 32 hexadecimal digits, of no other one; None draws it.
 
         Raises:
             Refusal: FORBIDDEN: the queue is not in the credential's scope. PROTOCOL: a value is out of its range.
@@ -247,16 +247,24 @@ class Provider:
             raise Refusal(ErrorCode.FORBIDDEN, "the queue is not in the credential's scope")
         budget = self._settings.budget if budget is None else budget
         window = self._settings.window if window is None else window
-        _demand(1 <= budget <= MOST_BUDGET, f"budget: 1 to {MOST_BUDGET}")
-        _demand(1 <= window <= MOST_WINDOW, f"window: 1 to {MOST_WINDOW}")
+        demand(1 <= budget <= MOST_BUDGET, f"budget: 1 to {MOST_BUDGET}")
+        demand(1 <= window <= MOST_WINDOW, f"window: 1 to {MOST_WINDOW}")
         for name, given in (("first_sequence", first_sequence), ("first_generation", first_generation)):
-            _demand(1 <= given <= LAST_GENERATION, f"{name}: 1 to {LAST_GENERATION}")
+            demand(1 <= given <= LAST_GENERATION, f"{name}: 1 to {LAST_GENERATION}")
+        made_id = self._new_id(subscription_id, is_taken=lambda given: self._store.subscription(given) is not None)
         row = SubscriptionRow(
-            *(secrets.token_hex(16), credential.name, queue, True, False, budget, window),
+            *(made_id, credential.name, queue, True, False, budget, window),
             *(first_sequence, first_generation),
         )
         self._store.add_subscription(row)
         return row
+
+    @staticmethod
+    def _new_id(given: str | None, *, is_taken: Callable[[str], bool]) -> str:
+        if given is None:
+            return secrets.token_hex(16)
+        demand(is_id(given) and not is_taken(given), "an id is 32 small hexadecimal digits, and is given once")
+        return given
 
     def subscription(self, credential: CredentialRow, subscription_id: str) -> SubscriptionRow:
         """A subscription, for who may manage it: its maker, and the operator.
@@ -331,7 +339,13 @@ class Provider:
 
     # ------------------------------------------------------------ events
     def publish(
-        self, queue: str, snapshot: bytes, *, event_type: str = "task.succeeded", occurred_at: str | None = None
+        self,
+        queue: str,
+        snapshot: bytes,
+        *,
+        event_type: str = "task.succeeded",
+        occurred_at: str | None = None,
+        event_id: str | None = None,
     ) -> list[Published]:
         """A task's result: an event for every subscription of the queue, with the snapshot frozen as it is.
 
@@ -341,17 +355,18 @@ class Provider:
                 `status` what the type ends in.
             event_type: such as `task.succeeded`.
             occurred_at: RFC 3339 in UTC with milliseconds; None takes the server's time.
+            event_id: 32 hexadecimal digits, of no other event, where the queue has one subscription; None draws it.
 
         Raises:
-            Refusal: PROTOCOL: the snapshot is none, does not fit the type, or is too long for a frame.
+            Refusal: PROTOCOL: the snapshot is none, does not fit the type, or is too long for a frame; the id is none.
         """
         snapshot = snapshot.strip(b" \t\r\n")
         moment = occurred_at or _rfc3339(self.now())
-        task_id = _task_of(snapshot, event_type, moment)
+        task_id = check_result(snapshot, event_type, moment)
         published = []
         with self._store.transaction():
             for subscription in self._store.subscriptions_of(queue):
-                row = self._new_delivery(subscription, (event_type, moment, task_id, snapshot))
+                row = self._new_delivery(subscription, event_id, (event_type, moment, task_id, snapshot))
                 self._store.add_delivery(row)
                 self._store.move_sequence(subscription.id, subscription.next_sequence + 1)
                 published.append(Published(subscription.id, row.event_id))
@@ -359,12 +374,15 @@ class Provider:
             self._tell(each.subscription_id)
         return published
 
-    def _new_delivery(self, subscription: SubscriptionRow, result: tuple[str, str, str, bytes]) -> DeliveryRow:
-        _demand(subscription.next_sequence <= LAST_GENERATION, "a subscription has no further sequence number")
+    def _new_delivery(
+        self, subscription: SubscriptionRow, event_id: str | None, result: tuple[str, str, str, bytes]
+    ) -> DeliveryRow:
+        demand(subscription.next_sequence <= LAST_GENERATION, "a subscription has no further sequence number")
         event_type, moment, task_id, snapshot = result
+        made_id = self._new_id(event_id, is_taken=lambda given: self._store.delivery("event_id", given) is not None)
         standing = Standing(subscription.budget, generation=subscription.first_generation - 1, due_at=self.now())
         return DeliveryRow(
-            *(0, secrets.token_hex(16), subscription.id, event_type, subscription.next_sequence),
+            *(0, made_id, subscription.id, event_type, subscription.next_sequence),
             *(moment, task_id, snapshot, standing),
         )
 
@@ -394,9 +412,9 @@ class Provider:
             Refusal: NOT_FOUND; PROTOCOL: out of range.
             Conflict: it is acknowledged.
         """
-        _demand(1 <= more <= MOST_BUDGET, f"more: 1 to {MOST_BUDGET}")
+        demand(1 <= more <= MOST_BUDGET, f"more: 1 to {MOST_BUDGET}")
         found = self.event(subscription_id, event_id)
-        _demand(found.standing.budget + more <= MOST_BUDGET, f"more: with what there is {MOST_BUDGET} at most")
+        demand(found.standing.budget + more <= MOST_BUDGET, f"more: with what there is {MOST_BUDGET} at most")
         changed = self._change(found, _or_conflict(lambda: rules.add_budget(found.standing, more, self.now())))
         self._tell(subscription_id)
         return changed
@@ -416,8 +434,34 @@ class Provider:
             Refusal: NOT_FOUND.
             Conflict: it is EXPIRED or acknowledged.
         """
+        return self._put_back(subscription_id, event_id, lambda was: rules.replace_proof(was, self.now()))
+
+    def end_lease(self, subscription_id: str, event_id: str, *, more: int = 0) -> DeliveryRow:
+        """Let the lease of an event run out now: due at once, or EXPIRED. Its proof is good until it is handed out.
+
+        Args:
+            subscription_id: whose event.
+            event_id: which.
+            more: hand-outs that its budget grows by first.
+
+        Raises:
+            Refusal: NOT_FOUND.
+            Conflict: it is not leased.
+        """
+        return self._put_back(subscription_id, event_id, lambda was: rules.end_lease(was, more, self.now()))
+
+    def reopen(self, subscription_id: str, event_id: str) -> DeliveryRow:
+        """Let an event that is acknowledged be handed out once more, as if the acknowledgement had never come.
+
+        Raises:
+            Refusal: NOT_FOUND.
+            Conflict: it is not acknowledged.
+        """
+        return self._put_back(subscription_id, event_id, lambda was: rules.reopen(was, self.now()))
+
+    def _put_back(self, subscription_id: str, event_id: str, decide: Callable[[Standing], Standing]) -> DeliveryRow:
         found = self.event(subscription_id, event_id)
-        changed = self._change(found, _or_conflict(lambda: rules.replace_proof(found.standing, self.now())))
+        changed = self._change(found, _or_conflict(lambda: decide(found.standing)))
         self._tell(subscription_id)
         return changed
 
@@ -496,37 +540,6 @@ def check_queue(name: str) -> None:
         ConfigurationError: it cannot.
     """
     require(_NAME.fullmatch(name) is not None, "queue: small letters, digits, '.', '_' and '-', up to 64 of them")
-
-
-def _event_of(row: DeliveryRow) -> TaskEvent:
-    return TaskEvent(
-        *(row.event_id, row.type, row.subscription, row.sequence, row.occurred_at),
-        *(row.snapshot, row.task_id, STATUSES[row.type]),
-    )
-
-
-def _task_of(snapshot: bytes, event_type: str, moment: str) -> str:
-    """Whose snapshot it is, if it can be delivered as one of `event_type`: the frame is written once, for nobody."""
-    _demand(event_type in STATUSES, f"type: one of {', '.join(STATUSES)}")
-    try:
-        said = json.loads(snapshot, parse_int=str, parse_float=str)
-    except (ValueError, RecursionError):
-        raise Refusal(ErrorCode.PROTOCOL, "the snapshot is not JSON") from None
-    task_id = said.get("task_id") if isinstance(said, dict) else None
-    if not isinstance(task_id, str):
-        raise Refusal(ErrorCode.PROTOCOL, "the snapshot is not an object with a task_id")
-    standing = Standing(1, generation=LAST_GENERATION)
-    row = DeliveryRow(0, _NOBODY, _NOBODY, event_type, LAST_GENERATION, moment, task_id, snapshot, standing)
-    try:
-        encode(Granted(row, _NOBODY, Secret("A" * 43)).frame(_NOBODY))
-    except OrbitProtocolError as error:
-        raise Refusal(ErrorCode.PROTOCOL, f"it cannot be delivered: {error.reason}") from None
-    return task_id
-
-
-def _demand(condition: bool, message: str) -> None:
-    if not condition:
-        raise Refusal(ErrorCode.PROTOCOL, message)
 
 
 def _or_conflict(decide: Callable[[], Standing]) -> Standing:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from inbox.adapters.websocket.codec import ErrorCode
 
-if TYPE_CHECKING:
-    from inbox.adapters.websocket.codec import ErrorCode
-
-__all__ = ["Conflict", "Refusal"]
+__all__ = ["Conflict", "Refusal", "demand"]
 
 
 class Refusal(Exception):
@@ -26,3 +23,13 @@ class Refusal(Exception):
 
 class Conflict(Exception):
     """The management API is asked for what the state does not allow."""
+
+
+def demand(condition: bool, message: str) -> None:
+    """Refuse as PROTOCOL where `condition` does not hold.
+
+    Raises:
+        Refusal: with `message`.
+    """
+    if not condition:
+        raise Refusal(ErrorCode.PROTOCOL, message)

@@ -11,6 +11,8 @@ hand-out has a secret of its own. Whoever asks tells the time; seconds are those
      │   replace       │    ▼                    │ is good until a newer one replaces it
      └──────────────── expired ──────────────────┘
         add budget
+
+    Of the tests, not of the platform: replace, and reopen, from acknowledged back to due.
 ```
 """
 
@@ -41,10 +43,12 @@ __all__ = [
     "add_budget",
     "back_off",
     "claim",
+    "end_lease",
     "ends_connection",
     "hand_out",
     "judge",
     "recover",
+    "reopen",
     "replace_proof",
 ]
 
@@ -77,6 +81,7 @@ class Step(StrEnum):
     ACKNOWLEDGE = "acknowledge"
     ADD_BUDGET = "add-budget"
     REPLACE = "replace"
+    REOPEN = "reopen"
 
 
 #: What is not in it is refused and changes nothing.
@@ -97,6 +102,8 @@ TRANSITIONS: Final[Mapping[tuple[State, Step], State]] = MappingProxyType(
         # The switch of the tests: as if somebody else had been given it, and had given up at once.
         (State.DUE, Step.REPLACE): State.DUE,
         (State.LEASED, Step.REPLACE): State.DUE,
+        # As above: as if the acknowledgement had never come.
+        (State.ACKNOWLEDGED, Step.REOPEN): State.DUE,
     }
 )
 
@@ -304,6 +311,30 @@ def replace_proof(standing: Standing, now: float) -> Standing:
     if standing.generation >= LAST_GENERATION:
         raise NotAllowed(standing.state, Step.REPLACE)
     return standing.after(Step.REPLACE, generation=standing.generation + 1, due_at=now)
+
+
+def end_lease(standing: Standing, more: int, now: float) -> Standing:
+    """Let its lease run out now, without the back-off after it: due at once, or EXPIRED.
+
+    Args:
+        standing: of what is leased.
+        more: hand-outs that its budget grows by first.
+        now: the time.
+
+    Raises:
+        NotAllowed: it is not leased.
+    """
+    granted = replace(standing, budget=standing.budget + more)
+    return granted.after(Step.EXHAUST) if granted.is_used_up else granted.after(Step.RECOVER, due_at=now)
+
+
+def reopen(standing: Standing, now: float) -> Standing:
+    """Let what is acknowledged be due at once, with a hand-out more, as if the acknowledgement had never come.
+
+    Raises:
+        NotAllowed: it is not acknowledged.
+    """
+    return standing.after(Step.REOPEN, budget=standing.budget + 1, due_at=now)
 
 
 def ends_connection(request: str, code: ErrorCode) -> bool:

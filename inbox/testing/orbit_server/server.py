@@ -108,6 +108,11 @@ class OrbitServer:
         """How many there are, registered or not."""
         return 0 if self._room is None else len(self._room.sessions)
 
+    @property
+    def sessions(self) -> frozenset[str]:
+        """Their sessions, by which the deliveries that they hold name them."""
+        return frozenset() if self._room is None else frozenset(session.id for session in self._room.sessions)
+
     def cut_connections(self, how: Cut = Cut.RESET) -> None:
         """End them all at once."""
         if self._room is not None:
