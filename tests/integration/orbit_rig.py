@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from inbox.testing.orbit_server import OrbitServer
 from inbox.testing.orbit_server.rules import State
@@ -17,7 +18,7 @@ def snapshot(**more: object) -> bytes:
 class World:
     """A server, the credential `operator`, and its subscription of the queue `reports`."""
 
-    def __init__(self, server: OrbitServer, **more: int) -> None:
+    def __init__(self, server: OrbitServer, **more: Any) -> None:
         self.server = server
         self.provider = server.provider
         self.operator: CredentialRow = self.provider.authenticate(server.credential)

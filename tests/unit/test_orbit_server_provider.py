@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -41,7 +41,7 @@ class World:
         assert self.bearer is not None
         return self.provider.authenticate(self.bearer)
 
-    def subscribe(self, queue: str = "reports", **more: int) -> SubscriptionRow:
+    def subscribe(self, queue: str = "reports", **more: Any) -> SubscriptionRow:
         return self.provider.subscribe(self.operator, queue, **more)
 
     def publish(self, count: int = 1) -> list[str]:
