@@ -282,11 +282,12 @@ class MySQLDatabase:
     def check(self, sql: str) -> tuple[tuple[str, ...], list[Row]]:
         """See `Database.check`."""
         try:
-            self.query("START TRANSACTION READ ONLY")
+            # The session and not one transaction: a DROP would end that, and be carried out.
+            self.query("SET SESSION TRANSACTION READ ONLY")
             try:
                 columns, rows = self.query(sql)
             finally:
-                self.query("ROLLBACK")
+                self.query("SET SESSION TRANSACTION READ WRITE")
         except pymysql.Error as error:
             raise refused_check(sql, str(error.args[-1]) if error.args else "") from error
         if not columns:
