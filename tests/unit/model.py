@@ -75,6 +75,26 @@ class World(NamedTuple):
 
 
 IDLE = Lane()
+
+
+class Move(NamedTuple):
+    """What a step was. Of the servers alone there is no lane in it; with a delivery that is taken there is no command.
+
+    Attributes:
+        event: which one.
+        lane: as it was before.
+        becomes: as it is afterwards.
+        command: which one was carried out, or was about to be.
+        outcome: what that came to; None where the process died.
+    """
+
+    event: int
+    lane: Lane = IDLE
+    becomes: Lane = IDLE
+    command: Command | None = None
+    outcome: Outcome | None = None
+
+
 #: A lane and what there is of its event afterwards, how it came to that, and the invariants that were broken.
 Step = tuple[Outcome, Lane, Facts, frozenset[str]]
 
@@ -120,12 +140,18 @@ class Model:
 
     def successors(self, world: World) -> Iterator[tuple[World, frozenset[str]]]:
         """Every world that one step leads to, and what the step has broken."""
+        for _, after, broken in self.moves(world):
+            yield after, broken
+
+    def moves(self, world: World) -> Iterator[tuple[Move, World, frozenset[str]]]:
+        """The same, and what each step was."""
         for event, facts in enumerate(world.events):
             for after, broken in _server_steps(facts):
-                yield _with(world, event, after), broken
+                yield Move(event), _with(world, event, after), broken
             if facts.ready and IDLE in world.lanes:
-                number = world.lanes.index(IDLE)
-                yield _with(world, event, facts._replace(ready=facts.ready - 1), number, Lane(event)), OK
+                number, taken = world.lanes.index(IDLE), facts._replace(ready=facts.ready - 1)
+                lane = Lane(event)
+                yield Move(event, becomes=lane), _with(world, event, taken, number, lane), OK
         for number, lane in enumerate(world.lanes):
             if lane is IDLE or lane.event < 0 or lane in world.lanes[:number]:
                 continue
@@ -133,15 +159,16 @@ class Model:
             others = (*world.lanes[:number], *world.lanes[number + 1 :])
             is_held = any(other.has_lock and other.event == lane.event for other in others)
             foreign = any(facts.row for event, facts in enumerate(world.events) if event != lane.event)
-            for new, after, broken in self._steps(lane, facts, is_held, foreign):
-                yield _with(world, lane.event, after, number, new), broken
+            for move, after, broken in self._steps(lane, facts, is_held, foreign):
+                yield move, _with(world, lane.event, after, number, move.becomes), broken
             neighbours = any(facts.ready for event, facts in enumerate(world.events) if event != lane.event)
+            death = Move(lane.event, lane, IDLE, self._commands[lane.state])
             for after, broken in self._deaths(lane, facts, neighbours):
-                yield _with(world, lane.event, after, number, IDLE), broken
+                yield death, _with(world, lane.event, after, number, IDLE), broken
 
     def _all_steps(
         self, lane: Lane, facts: Facts, is_held: bool, foreign: bool
-    ) -> list[tuple[Lane, Facts, frozenset[str]]]:
+    ) -> list[tuple[Move, Facts, frozenset[str]]]:
         found = []
         command = self._commands[lane.state]
         for outcome, after, there, harm in self._perform(command, lane, facts, is_held, foreign):
@@ -152,12 +179,14 @@ class Model:
             broken = harm | _entered(target, after, there, foreign)
             number = NUMBERS[target]
             if number not in self._ends:
-                found.append((_remembered(after, target, number), there, broken))
+                move = Move(lane.event, lane, _remembered(after, target, number), command, outcome)
+                found.append((move, there, broken))
                 continue
+            move = Move(lane.event, lane, IDLE, command, outcome)
             if target is State.ACKNOWLEDGED:
-                found.append((IDLE, there, broken))
+                found.append((move, there, broken))
             # Released; or the acknowledgement is lost with its channel, and the broker gives the delivery to anyone.
-            found.append((IDLE, there._replace(ready=there.ready + 1), broken))
+            found.append((move, there._replace(ready=there.ready + 1), broken))
         return found
 
     def _all_deaths(self, lane: Lane, facts: Facts, neighbours: bool) -> list[tuple[Facts, frozenset[str]]]:

@@ -1,0 +1,65 @@
+"""A sample of the model's traces, drawn by a seed, is replayed against real servers, step by step.
+
+`tests/unit/test_model.py` walks through all worlds of `tests/unit/model.py`. Here two real workers are led through some
+of them: each stops before and after every command, and goes on when it is its turn in the trace. After each step the
+database holds what the model says: rows, effects, entries of the quarantine.
+
+INBOX_TRACE=seed:number replays one trace alone, and a failure names it.
+"""
+
+import os
+import random
+import secrets
+from contextlib import closing
+
+import pytest
+
+from inbox.adapters.rabbitmq.publisher import Publisher
+from tests.crash import app
+from tests.crash.trace import GIVES_UP, WAITS, Trace, chosen, draw
+from tests.crash.trace_app import SETTINGS
+from tests.crash.trace_hands import OtherwiseError, crew
+from tests.crash.trace_replay import Replay, Servers, Stage
+from tests.crash.world import World
+from tests.unit.model import Model
+
+#: With a seed of the run, and without: about how many seconds the traces take, and of how many they are chosen.
+SAMPLE, ALL = (8, 120), (120, 1500)
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.mark.parametrize("lock_wait", [GIVES_UP, WAITS])
+async def test_what_the_model_says_is_what_happens(
+    world: World, lock_wait: int, request: pytest.FixtureRequest
+) -> None:
+    seed, traces = drawn(request.config.getoption("--rotate"), is_patient=lock_wait == WAITS)
+    world.delays = SETTINGS.retry.steps
+    for name in world.retry_queues:
+        world.pair.discard(name)
+    steps = 0
+    async with Publisher(world.pair.amqp_url) as publisher, crew(world, lock_wait) as workers:
+        with closing(app.connect(world.pair.database_url)) as connection:
+            stage = Stage(world, workers, Servers(world, connection), publisher)
+            for trace in traces:
+                name = f"{seed}-{trace.number}-{secrets.token_hex(3)}"
+                try:
+                    await Replay(stage, trace, name).run()
+                except OtherwiseError as error:
+                    pytest.fail(f"INBOX_TRACE={seed}:{trace.number} repeats this on {world.pair.id}: {error}")
+                steps += len(trace.steps)
+        await workers.stop()
+    print(f"seed {seed}: {len(traces)} traces, {steps} steps")
+    assert await world.left_in_queue() == 0
+
+
+def drawn(seed: int | None, *, is_patient: bool) -> tuple[int, list[Trace]]:
+    """The traces of this run."""
+    model = Model()
+    if (asked := os.environ.get("INBOX_TRACE")) is not None:
+        number, _, which = asked.partition(":")
+        trace = draw(model, int(number), int(which), is_patient=is_patient)
+        return int(number), [] if trace is None else [trace]
+    seconds, count = ALL if seed is None else SAMPLE
+    seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - to be repeated
+    return seed, chosen(model, seed, seconds=seconds, drawn=count, is_patient=is_patient)
