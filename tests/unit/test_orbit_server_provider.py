@@ -267,6 +267,44 @@ def test_an_expired_event_fills_the_window_until_it_gets_budget(world: World) ->
         world.provider.add_budget(subscription.id, "0" * 32, 1)
 
 
+def test_a_lease_may_be_ended_and_an_acknowledgement_taken_back(world: World) -> None:
+    subscription = world.subscribe(budget=1)
+    (event_id,) = world.publish()
+    told: list[str | None] = []
+    world.provider.watch(told.append)
+    for take_back in (world.provider.end_lease, world.provider.reopen):
+        with pytest.raises(Conflict):
+            take_back(subscription.id, event_id)
+        with pytest.raises(Refusal, match="NOT_FOUND"):
+            take_back(subscription.id, "0" * 32)
+    world.claim(subscription)
+    assert world.provider.end_lease(subscription.id, event_id, more=1).standing.state is State.DUE
+    (second,) = world.claim(subscription)
+    world.ack(subscription, second)
+    assert world.provider.reopen(subscription.id, event_id).standing.state is State.DUE
+    (third,) = world.claim(subscription)
+    assert (third.delivery.event_id, third.delivery.standing.generation) == (event_id, 3)
+    assert world.provider.end_lease(subscription.id, event_id).standing.state is State.EXPIRED
+    assert set(told) == {subscription.id}
+
+
+def test_ids_may_be_given_once(world: World) -> None:
+    subscription = world.subscribe(subscription_id="a" * 32)
+    assert subscription.id == "a" * 32
+    assert world.provider.publish("reports", snapshot(), event_id="b" * 32)[0].event_id == "b" * 32
+    for given in ("a" * 32, "A" * 32, ""):
+        with pytest.raises(Refusal, match="given once"):
+            world.subscribe(subscription_id=given)
+    for given in ("b" * 32, "b"):
+        with pytest.raises(Refusal, match="given once"):
+            world.provider.publish("reports", snapshot(), event_id=given)
+    assert len(world.provider.events(subscription.id)) == 1
+    world.subscribe()
+    with pytest.raises(Refusal, match="given once"):
+        world.provider.publish("reports", snapshot(), event_id="c" * 32)
+    assert len(world.provider.events(subscription.id)) == 1, "all or nothing"
+
+
 def test_history_that_is_trimmed_leaves_a_gap_for_good(world: World) -> None:
     subscription = world.subscribe(window=2)
     world.publish(2)

@@ -145,6 +145,20 @@ def test_a_replaced_proof_leaves_a_generation_out_and_is_due_at_once() -> None:
     assert rules.judge(replaced, 1, is_genuine=True) is Verdict.LOST
 
 
+def test_a_lease_that_is_ended_is_due_without_a_back_off_or_expired() -> None:
+    assert rules.end_lease(leased(), 0, NOW) == Standing(3, State.DUE, 1, 1, due_at=NOW, lease_ends=NOW + 30)
+    assert rules.end_lease(leased(spent=3), 0, NOW).state is State.EXPIRED
+    assert rules.end_lease(leased(spent=3), 1, NOW) == Standing(4, State.DUE, 3, 3, due_at=NOW, lease_ends=NOW + 30)
+
+
+def test_what_is_reopened_is_handed_out_once_more_and_its_old_proof_is_lost_then() -> None:
+    reopened = rules.reopen(rules.acknowledge(leased(spent=3)), NOW)
+    assert (reopened.state, reopened.due_at, reopened.is_used_up) == (State.DUE, NOW, False)
+    again = rules.hand_out(reopened, NOW, TERMS)
+    assert (again.generation, again.is_used_up) == (4, True)
+    assert rules.judge(again, 3, is_genuine=True) is Verdict.LOST
+
+
 @pytest.mark.parametrize(
     ("request_", "code", "ends"),
     [
