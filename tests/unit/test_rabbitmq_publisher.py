@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from aiormq.abc import DeliveredMessage
-from aiormq.exceptions import DeliveryError, PublishError
+from aiormq.exceptions import ChannelNotFoundEntity, DeliveryError, PublishError
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
@@ -119,6 +119,14 @@ async def test_all_but_a_confirmation_is_a_failure(world: World, answer: object,
     with pytest.raises(TransportError) as failed:
         await publishing
     assert type(failed.value) is error
+
+
+async def test_a_channel_that_was_closed_for_an_unknown_exchange_lets_it_be_asked_for(world: World) -> None:
+    publishing = world.publish()
+    (sent,) = await world.sent(1)
+    sent.set_exception(ChannelNotFoundEntity("NOT_FOUND - no exchange 'orders' in vhost '/'"))
+    with pytest.raises(TransportError, match=r"may or may not have it; is there no such exchange\?$"):
+        await publishing
 
 
 async def test_the_librarys_cancellation_is_a_lost_connection(world: World) -> None:

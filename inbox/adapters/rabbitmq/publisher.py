@@ -11,7 +11,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Self
 
 from aio_pika.exceptions import DeliveryError
-from aiormq.exceptions import PublishError
+from aiormq.exceptions import ChannelNotFoundEntity, PublishError
 from pamqp.commands import Basic
 
 from inbox.adapters.rabbitmq.connection import apart, connect, leave
@@ -154,6 +154,8 @@ def _check(sending: asyncio.Task[object]) -> None:
         raise Returned("no queue took the message: is the queue there, and bound?") from error
     if isinstance(error, DeliveryError):
         raise TransportError("the broker refused the message: is a queue that it was bound for full?") from error
+    if isinstance(error, ChannelNotFoundEntity):  # who is told may be a neighbour on the channel that this closed
+        raise TransportError(f"{doubt}; is there no such exchange?") from error
     if error is not None:
         raise TransportError(doubt) from error
     if not isinstance(sending.result(), Basic.Ack):
