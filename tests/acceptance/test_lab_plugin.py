@@ -201,6 +201,7 @@ async def test_a_database_that_is_not_for_tests_is_refused_unless_that_is_said(f
     (folder / "shop_app.py").write_text(SHOP.replace("shop_test.db", "shop.db"))
     code, out = await pytest_run(folder, *PLAIN)
     assert (code, "'shop.db' is not known to be for tests" in out) == (1, True), out
+    assert "lab/lab.py" not in out, "it is not the lab that has to be looked at"
     code, out = await pytest_run(folder, *PLAIN, "--inbox-disposable")
     assert code == 0, out
 

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -49,6 +50,8 @@ _APART: Final = 1.1
 #: Events that a message names; the rest is counted.
 _MOST_NAMED: Final = 5
 _COUNTS: Final = re.compile(r"\s*SELECT\s+COUNT\s*\(", re.IGNORECASE)
+#: pytest shows the line of the test for what the lab says, and the lab's own lines only for what it did not expect.
+__tracebackhide__ = methodcaller("errisinstance", (AssertionError, InboxError))
 
 
 class Lab:
@@ -221,13 +224,14 @@ class Lab:
         Args:
             events: CloudEvents, their JSON as a mapping or text, or deliveries. What a mapping leaves out of
                 `specversion` and `source` is filled in.
-            copies: how often each is published, under the same id: first all of them once, then all once more.
+            copies: how often each is published, under the same id: first all of them once, then all once more. Over
+                leases there are no copies: it is handed out so often, each time when it was acknowledged before.
             exchange: where to; None goes to the queue itself.
             routing_key: of each; None is the name of the queue, which the default exchange routes to.
             mode: `binary` or `structured`.
 
         Raises:
-            ConfigurationError: one is no CloudEvent.
+            ConfigurationError: one is no CloudEvent, or none that comes over such a queue.
             TransportError: one is in no queue.
             LabError: a worker does not start, or the database knew one before the lab came.
         """
@@ -249,7 +253,7 @@ class Lab:
                 )
 
     def redeliver(self, copies: int = 1) -> None:
-        """Publish everything that was published in this scenario again, under the same ids.
+        """Publish everything that was published in this scenario again, under the same ids; over leases, hand it out.
 
         Raises:
             TransportError, LabError: as `publish`.
@@ -271,7 +275,8 @@ class Lab:
         """Wait until every event has ended, then stop the worker in order.
 
         Where `kill_at` was said: wait for the death first, and let another worker do the rest. Ended is an event that
-        is applied or in quarantine, with nothing left in the queue, and no start of a handler left open.
+        is applied or in quarantine, or over leases has used up its budget, with nothing left in the queue, and no start
+        of a handler left open.
 
         Args:
             timeout: seconds; None is the lab's.
@@ -317,7 +322,6 @@ class Lab:
         Raises:
             AssertionError: it is not there, or more than once.
         """
-        __tracebackhide__ = True  # pytest shows the line of the test
         rows = self.effects(sql, *arguments)
         is_count = _COUNTS.match(sql) is not None and len(rows) == 1 and len(rows[0]) == 1
         found = int(rows[0][0]) if is_count else len(rows)
@@ -346,7 +350,6 @@ class Lab:
             AssertionError: they differ; the message says in which rows.
             LabError: the quiet runs differ from each other, or do not end.
         """
-        __tracebackhide__ = True  # as above
         here = snapshot or self.observe(checks)
         what, messages = self._after_what(), list(dict.fromkeys(self._sent))
         known = self.quiet_run(messages, ignore=ignore, checks=tuple(here.checks) or checks)
