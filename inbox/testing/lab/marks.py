@@ -10,6 +10,7 @@ import pytest
 
 from inbox.core.crashpoints import CrashPoint, crash_points
 from inbox.errors import ConfigurationError
+from inbox.testing.lab.comparison import fates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +83,7 @@ def scenario(
         if point.command in lab.queue.never:
             pytest.skip(f"{point} is no point over {lab.queue.name}")  # also where unreached points are failures
         known = reached.setdefault(known.test, known)
-        tell = _teller(request, known)
+        tell = _teller(request, lab, known)
         if known.passed and str(point) not in known.passed:
             tell(point)
     lab.when_unreached = tell
@@ -107,12 +108,12 @@ def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
     return options
 
 
-def _teller(request: pytest.FixtureRequest, known: Reached) -> Any:
+def _teller(request: pytest.FixtureRequest, lab: Lab, known: Reached) -> Any:
     is_strict = request.config.getoption("--inbox-strict") or request.config.getini("inbox_strict")
 
     def tell(point: CrashPoint) -> None:
         known.unreached.append(str(point))
-        said = f"{point} is not reached by these events"
+        said = f"{point} is not reached by these events{fates(lab.observe().events)}"
         if is_strict:
             pytest.fail(said, pytrace=False)
         pytest.skip(said)  # an adopter's test: their events lead elsewhere, which is no fault of theirs
