@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import aio_pika
-from sqlalchemy import MetaData
-from sqlalchemy.ext.asyncio import create_async_engine
 from yarl import URL
 
-from inbox.adapters.mysql.schema import apply
 from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.adapters.rabbitmq.retry_queues import retry_queues
 from inbox.app import Inbox
-from inbox.tables import define_tables
 from inbox.testing.crash import CrashWorker
+from tests.acceptance.tables import create_tables
 from tests.crash import app
 from tests.pairs import Pair
 
@@ -151,11 +148,7 @@ def at_port(url: str, port: int | None) -> str:
 
 async def make_world(pair: Pair) -> World:
     """Tables in this test's database, and names on its broker; nothing is declared there yet."""
-    engine = create_async_engine(pair.database_url)
-    try:
-        await apply(engine, define_tables(MetaData()))
-    finally:
-        await engine.dispose()
+    await create_tables(pair)
     with closing(app.connect(pair.database_url)) as connection, connection.cursor() as cursor:
         for statement in app.TABLES:
             cursor.execute(statement)

@@ -15,6 +15,7 @@ from inbox.tables import define_tables
 from inbox.testing.conformance.store import Quarantined
 from tests.pairs import Driver, Pair
 from tests.services.probe import connect_database
+from tests.templates import make_once
 
 _QUARANTINED = (
     "SELECT reason, detail, event_id, attempts, times_seen, headers, body "
@@ -31,6 +32,9 @@ class MySQLRig:
         self.url = pair.url_for(driver)
 
     async def create(self) -> None:
+        await make_once(self.pair, "the rig's tables", self._create)
+
+    async def _create(self) -> None:
         engine = create_async_engine(self.url, poolclass=NullPool)
         tables = define_tables(MetaData())
         async with engine.begin() as connection:
