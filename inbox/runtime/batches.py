@@ -1,7 +1,8 @@
 """Group commit: what is waiting is handled in one transaction, and by itself whenever anything is not as it should be.
 
 A batch goes through the table of `inbox.core.lifecycle` like each of its deliveries, in step. Where it is undone, each
-goes on through the same table by itself, and nobody is charged for a neighbour: what fails will fail alone again.
+goes on through the same table by itself, and nobody is charged for a neighbour: what fails will fail alone again. Only
+what the database undid on its own account, such as a dead-lock between two batches, is tried together once more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from inbox.core.lifecycle import Command, Lifecycle, Outcome, State
 from inbox.core.records import Claim, Resolution
 from inbox.errors import CommitUnknown, Contended, IdentityConflict, Torn
 from inbox.runtime.failures import failure_of
-from inbox.runtime.handling import HandlerStuck
+from inbox.runtime.handling import HandlerStuck, in_own_context
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.passage import Passage, in_time, known
 from inbox.runtime.processor import Intake, Processor
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
     from inbox.ports import Probe, Store, Transport, UnitOfWork, Verifier
     from inbox.runtime.registry import Registry
 
-#: How often a batch is tried from which known events were taken; more of them come only with racing workers.
+#: How often a batch is tried from which known events were taken, or which a server undid; more of them come only with
+#: racing workers.
 _TRIES = 3
+#: Seconds within which a server finds a dead-lock, and within which no wait for a lock ends.
+_SOON = 1.0
+#: Where a delivery may stand that is about to be claimed; in the second, others of its batch were known.
+_READY = (State.PREPARED, State.BEGUN)
 
 
 @dataclass(slots=True, eq=False)
@@ -220,9 +226,9 @@ class BatchProcessor(Processor):
             return
         await self._gate.enter()
         try:
-            ready = [way for way in ways if await self._is_ready(way)]
-            stuck = None
+            ready, stuck = [*ways], None
             for _ in range(_TRIES):
+                ready = [way for way in ready if await self._is_ready(way)]
                 if len(ready) > 1:
                     ready, stuck = await self._try(_Joint(ready))
             self._singles.take_singly(ready)
@@ -239,7 +245,7 @@ class BatchProcessor(Processor):
             _, handler = known(way.passage)
             if handler.prepare is None and way.key not in self._suspects:
                 await self._step(way)
-        is_ready = way.lifecycle.state is State.PREPARED
+        is_ready = way.lifecycle.state in _READY
         if not is_ready:
             self._singles.take_singly([way])
         return is_ready
@@ -256,7 +262,8 @@ class BatchProcessor(Processor):
         """One transaction for all.
 
         Returns:
-            Which of them to try again, for known ones were among them; and a handler that did not come back.
+            Which of them to try again, for known ones were among them, or a server undid it; and a handler that did
+            not come back.
         """
         try:
             try:
@@ -266,12 +273,25 @@ class BatchProcessor(Processor):
                 await self._apply_all(joint)
             except Exception as error:  # noqa: BLE001 - whatever a handler or the store raises is judged where each runs alone
                 await self._undo(joint)
+                if self._is_worth_another(joint, error):
+                    return joint.everyone, None
+                self._singles.take_singly(joint.everyone)
                 return [], error.task if isinstance(error, HandlerStuck) else None
             await self._commit_all(joint)
         finally:
             if joint.unit is not None:
-                await asyncio.shield(joint.unit.rollback())
+                unit, joint.unit = joint.unit, None
+                await asyncio.shield(unit.rollback())
         return [], None
+
+    def _is_worth_another(self, joint: _Joint, error: Exception) -> bool:
+        """Whether what was undone is to be tried together again: a server did it, and at once, as with a dead-lock.
+
+        Who waited for a lock in vain would wait again, with all the others.
+        """
+        begun = joint.ways[0].passage.unit_ends_at - self._settings.deadline
+        is_soon = asyncio.get_running_loop().time() - begun < _SOON
+        return is_soon and isinstance(error, Contended) and error.code is not None
 
     async def _claim_all(self, joint: _Joint) -> list[Way]:
         """Begin and claim. Without a unit afterwards, known ones were found and have been settled; the rest is told.
@@ -321,20 +341,33 @@ class BatchProcessor(Processor):
         for way in joint.ways:
             if await self._step(way) is not Outcome.DONE:
                 raise Contended("an event of the batch is to run alone")
-        loop = asyncio.get_running_loop()
+        first = joint.ways[0].passage
+        left = first.unit_ends_at - asyncio.get_running_loop().time()
+        if left <= 0:
+            raise Contended("the database left the handlers no time")
+        await self.handlers.run(
+            self._call_handlers(joint, joint.open_unit),
+            name=known(first)[1].name,
+            seconds=left,
+            patience=self._settings.cancel_patience,
+        )
+
+    async def _call_handlers(self, joint: _Joint, unit: UnitOfWork) -> None:
+        """One after the other in this task, for one of its own for each would be a tenth of what an event costs.
+
+        Raises:
+            Exception: any reason to undo the batch.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - it runs in one
         for group in grouped(joint.ways, _list_handler):
             events = [known(way.passage)[0] for way in group]
             _, handler = known(group[0].passage)
-            left = group[0].passage.unit_ends_at - loop.time()
-            if left <= 0:
-                raise Contended("the batch left the handler no time")
+            task.set_name(handler.name)
             self._before(Command.APPLY, group)
-            await self.handlers.run(
-                joint.open_unit.apply(handler.for_events(events), events[0], None),
-                name=handler.name,
-                seconds=left,
-                patience=self._settings.cancel_patience,
-            )
+            await in_own_context(unit.apply(handler.for_events(events), events[0], None))
+            if joint.unit is None:  # it was given up, and has come back
+                raise Contended("the batch was undone")
             self._after(Command.APPLY, Outcome.DONE, group)
 
     async def _commit_all(self, joint: _Joint) -> None:
@@ -360,6 +393,7 @@ class BatchProcessor(Processor):
         for way, first in joint.further:
             if first.lifecycle.state is not State.ACKNOWLEDGED:
                 await self._undo_ways([way], None)
+                self._singles.take_singly([way])
                 continue
             (event, _), (kept, _) = known(way.passage), known(first.passage)
             self._before(Command.CLAIM, [way])
@@ -379,11 +413,13 @@ class BatchProcessor(Processor):
                 event, _ = known(way.passage)
                 outcome = outcomes.get(await self._store.resolve(event.record, unit), Outcome.UNRESOLVED)
             self._after(Command.RESOLVE, outcome, [way])
-        self._go_alone([way for way in ways if way.lifecycle.state is State.UNDONE])
+        undone = [way for way in ways if way.lifecycle.state is State.UNDONE]
+        self._go_on(undone)
+        self._singles.take_singly(undone)
 
     # -------------------------------------------------------- undoing
     async def _undo(self, joint: _Joint) -> None:
-        """Roll back; each goes on by itself, at nobody's cost."""
+        """Roll back, at nobody's cost."""
         unit, joint.unit = joint.unit, None
         await self._undo_ways(joint.everyone, unit)
 
@@ -398,16 +434,15 @@ class BatchProcessor(Processor):
         if unit is not None:
             await asyncio.shield(unit.rollback())
         self._after(Command.ROLLBACK, Outcome.DONE, broken)
-        self._go_alone(ways)
+        self._go_on(ways)
 
-    def _go_alone(self, ways: Sequence[Way]) -> None:
-        """What was undone is decided without the policy: nothing is charged, and it is repeated by itself at once."""
+    def _go_on(self, ways: Sequence[Way]) -> None:
+        """What was undone is decided without the policy: nothing is charged, and it is repeated at once."""
         for way in ways:
             way.passage.failure = None
         for command in (Command.RECORD, Command.WAIT):
             self._before(command, ways)
             self._after(command, Outcome.AGAIN, ways)
-        self._singles.take_singly(ways)
 
     # -------------------------------------------------------- in step
     def _before(self, command: Command, ways: Iterable[Way]) -> None:

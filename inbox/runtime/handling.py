@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from contextvars import copy_context
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inbox.core.facts import fact
 from inbox.errors import Contended, DeadlineExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Generator
+
+T = TypeVar("T")
 
 log = logging.getLogger("inbox")
 
@@ -53,8 +57,8 @@ class HandlerTasks:
         """Await `call` in a task of its own.
 
         Args:
-            call: the unit's `apply`, or a handler's `prepare`.
-            name: the handler's name, for messages.
+            call: the unit's `apply`, one after the other of a batch, or a handler's `prepare`.
+            name: the handler's name, for messages. Where `call` runs several, it renames its task.
             seconds: until it is cancelled.
             patience: seconds it then gets to come back.
 
@@ -74,6 +78,7 @@ class HandlerTasks:
         except asyncio.CancelledError:
             await _cancel(task, patience)
             raise
+        name = task.get_name()
         if not is_done:
             if not await _cancel(task, patience):
                 told = fact("handler-stuck", handler=name)
@@ -115,6 +120,28 @@ async def _kept_inside(call: Coroutine[object, object, None]) -> None:
         raise
     except BaseException as error:
         raise HandlerQuit(f"the handler raised {type(error).__name__}") from error
+
+
+@coroutine
+def in_own_context(call: Coroutine[object, Any, T]) -> Generator[object, Any, T]:
+    """Await `call` with context variables of its own, as a task has them, at a tenth of the price of a task.
+
+    Raises:
+        Exception: whatever `call` raised.
+    """
+    context = copy_context()
+    resume: Callable[[Any], object] = call.send
+    given: Any = None
+    while True:
+        try:
+            waited = context.run(resume, given)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        try:
+            resume, given = call.send, (yield waited)
+        except BaseException as error:  # noqa: BLE001 - a cancellation as well, which is for `call`
+            resume, given = call.throw, error
 
 
 async def _cancel(task: asyncio.Task[None], patience: float) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,12 @@ from inbox.core.lifecycle import Command, Outcome
 from inbox.core.records import Attempts
 from inbox.errors import CommitUnknown, ConfigurationError, Contended, Reject, Torn, Unauthentic
 from inbox.ports import Passage
+from inbox.runtime import batches
 from inbox.runtime.batches import BatchIntake, BatchProcessor, Way
 from inbox.runtime.passage import Passage as Passage_
 from tests.unit.engine import FAST, Engine, apply, delivery
 
+TENANT = ContextVar("tenant", default="nobody")
 BATCHED = replace(FAST, concurrency=1, batch=Batch(max=10, wait_ms=1000))
 TWO_LANES = replace(BATCHED, concurrency=2)
 
@@ -235,13 +238,52 @@ async def test_misuse_in_a_batch_is_charged_to_who_did_it() -> None:
     assert (tried.store.effects, set(tried.store.attempts)) == (["0", "1"], {b"2"})
 
 
+DEADLOCK = Contended("dead-lock", code=1213)
+
+
 @pytest.mark.parametrize("step", ["begin", "claim_all"])
-async def test_trouble_before_the_handlers_lets_each_run_by_itself(step: str) -> None:
+async def test_trouble_before_the_handlers_is_met_together_once_more(step: str) -> None:
     tried = engine()
-    tried.store.faults[step] = [Contended("dead-lock", code=1213)]
+    units = Units(tried)
+    tried.store.faults[step] = [DEADLOCK]
     await tried.settle(*(delivery(str(n)) for n in range(3)))
     assert (tried.store.effects, tried.store.attempts) == (["0", "1", "2"], {})
-    assert tried.inbox.telemetry.counts["repeated"] == 3
+    assert (units.begun, tried.inbox.telemetry.counts["repeated"]) == (2, 3)
+
+
+async def test_a_dead_lock_in_a_handler_is_met_together_once_more() -> None:
+    calls: list[str] = []
+
+    async def loses(event: Event, session: Any) -> None:
+        calls.append(event.id)
+        if len(calls) == 2:
+            raise DEADLOCK
+        session.write(event.id)
+
+    tried = engine(handler=loses)
+    units = Units(tried)
+    await tried.settle(*(delivery(str(n)) for n in range(3)), delivery("0"))
+    assert (calls, tried.store.effects) == (["0", "1", "0", "1", "2"], ["0", "1", "2"])
+    assert (units.begun, tried.inbox.telemetry.counts["duplicate"], tried.store.attempts) == (2, 1, {})
+
+
+async def test_trouble_that_does_not_end_lets_each_run_by_itself() -> None:
+    tried = engine()
+    units = Units(tried)
+    tried.store.faults["claim_all"] = [DEADLOCK] * 3
+    await tried.settle(*(delivery(str(n)) for n in range(3)))
+    assert (tried.store.effects, tried.store.attempts, units.begun) == (["0", "1", "2"], {}, 6)
+
+
+async def test_who_waited_for_a_lock_in_vain_does_not_let_the_others_wait_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batches, "_SOON", 0.0)
+    tried = engine()
+    units = Units(tried)
+    tried.store.faults["claim_all"] = [Contended("lock wait", code=1205)]
+    await tried.settle(*(delivery(str(n)) for n in range(3)))
+    assert (tried.store.effects, units.begun) == (["0", "1", "2"], 4)
 
 
 async def test_handlers_that_take_too_long_together_run_by_themselves() -> None:
@@ -295,6 +337,77 @@ async def test_a_stuck_handler_keeps_its_slot_and_its_neighbours_run() -> None:
         await tried.transport.wait_settled(lambda: len(tried.transport.acknowledged) >= 3)
     assert {"1", "2"} <= set(tried.store.effects)
     assert set(tried.store.attempts) <= {b"stuck"}
+
+
+async def test_a_handler_that_comes_back_after_its_batch_lets_no_neighbour_run() -> None:
+    """It has even taken its cancellation back, so that nothing shows of it."""
+    release = asyncio.Event()
+    calls: list[str] = []
+
+    async def sticks(event: Event, session: Any) -> None:
+        calls.append(event.id)
+        if calls == ["1"]:
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                assert task is not None
+                task.uncancel()
+                await release.wait()
+        session.write(event.id)
+
+    tried = engine(replace(TWO_LANES, deadline=0.3, cancel_patience=0.05), sticks)
+    async with tried.running():
+        tried.transport.publish(delivery("1"), delivery("2"))
+        try:
+            await tried.transport.wait_settled(lambda: len(tried.transport.acknowledged) == 2)
+            assert tried.inbox._consumer is not None
+            assert len(tried.inbox._consumer.running_handlers) == 1
+        finally:
+            release.set()
+        await until(lambda: tried.inbox._consumer is not None and not tried.inbox._consumer.running_handlers)
+    assert (sorted(calls), sorted(tried.store.effects)) == (["1", "1", "2"], ["1", "2"])  # type: ignore[type-var]
+
+
+async def test_what_a_handler_sets_in_its_context_no_neighbour_sees() -> None:
+    seen: list[str] = []
+
+    async def sets(event: Event, session: Any) -> None:
+        seen.append(TENANT.get())
+        TENANT.set(event.id)
+        await asyncio.sleep(0)
+        seen.append(TENANT.get())
+        session.write(event.id)
+
+    tried = engine(handler=sets)
+    units = Units(tried)
+    await tried.settle(delivery("1"), delivery("2"))
+    assert (units.begun, seen) == (1, ["nobody", "1", "nobody", "2"])
+
+
+async def test_a_stuck_handler_is_named_and_not_the_first_of_its_batch(caplog: pytest.LogCaptureFixture) -> None:
+    release = asyncio.Event()
+
+    async def second(event: Event, session: Any) -> None:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    def told() -> list[str]:
+        return [line.getMessage() for line in caplog.records if "did not come back" in line.getMessage()]
+
+    tried = engine(replace(TWO_LANES, deadline=0.2, cancel_patience=0.05))
+    second.__annotations__ |= {"event": Event, "session": AsyncSession}
+    tried.inbox.handler("second")(second)
+    async with tried.running():
+        try:
+            tried.transport.publish(delivery("1"), delivery("2", kind="second"))
+            await until(lambda: bool(told()))
+        finally:
+            release.set()
+    assert "second did not" in told()[0]
 
 
 async def test_an_event_that_waits_to_run_alone_undoes_the_batch_that_it_joined() -> None:
