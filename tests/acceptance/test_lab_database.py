@@ -185,6 +185,10 @@ def test_the_inboxs_tables_in_another_database_are_refused(pair: Pair) -> None:
         MySQLDatabase(MySQL(pair.database_url, tables=tables), tables)
 
 
+async def nothing(message: object) -> None:
+    """Be a consumer."""
+
+
 async def test_a_queue_that_holds_events_is_refused_unless_its_name_says_that_it_is_for_tests(pair: Pair) -> None:
     name = pair.unique("orders")
     inbox = Inbox("c", store=MySQL(pair.database_url), transport=RabbitMQ(pair.amqp_url, name))
@@ -197,9 +201,15 @@ async def test_a_queue_that_holds_events_is_refused_unless_its_name_says_that_it
         await queue.close()
         await channel.default_exchange.publish(aio_pika.Message(b"somebody's"), name)
         queue = RabbitQueue(inbox.transport, [(1.0,)])
-        with pytest.raises(ConfigurationError, match="is not known to be for tests"):
+        with pytest.raises(ConfigurationError, match=r"'.*', which holds 1 message, is not known to be for tests"):
             await queue.open(disposable=False)
         await queue.close()
+        await (await channel.declare_queue(name, durable=True)).consume(nothing, no_ack=True)
+        queue = RabbitQueue(inbox.transport, [(1.0,)])
+        with pytest.raises(ConfigurationError, match=r"which (holds 1 message and )?somebody consumes from,"):
+            await queue.open(disposable=False)
+        await queue.close()
+        await channel.close()
         await queue.open(disposable=True)
         await queue.purge()
         assert await queue.ready() == 0

@@ -150,21 +150,22 @@ def is_disposable(name: str) -> bool:
     return _FOR_TESTS.search(name) is not None
 
 
-def require_disposable(what: str, name: str) -> None:
+def require_disposable(what: str, name: str, though: str = "") -> None:
     """Refuse to work in what may be somebody's.
 
     Args:
         what: such as `database`.
         name: its name.
+        though: what speaks against it besides, such as `, which holds 3 events,`.
 
     Raises:
         ConfigurationError: nothing in the name says that it is for tests.
     """
     if not is_disposable(name):
         raise ConfigurationError(
-            f"the {what} {name!r} is not known to be for tests: the lab deletes what is in it, and puts back what it "
-            "found. Let the target name one with `test` or `lab` as a word of its name (shop_test), or say that "
-            "everything in it may be deleted: --disposable, in pytest --inbox-disposable or inbox_disposable = true"
+            f"the {what} {name!r}{though} is not known to be for tests: the lab deletes what is in it, and puts "
+            "back what it found. Let the target name one with `test` or `lab` as a word of its name (shop_test), or "
+            "say that everything in it may go: --disposable, in pytest --inbox-disposable or inbox_disposable = true"
         )
 
 

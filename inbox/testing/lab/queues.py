@@ -173,8 +173,11 @@ class RabbitQueue:
         self._publisher = await publisher.__aenter__()
         if not disposable and not is_disposable(address.vhost) and not is_disposable(self._queue):
             ready, consumers = await self._count(self._queue)
-            if ready or consumers or sum([(await self._count(name))[0] for name in self._beside]):
-                require_disposable("queue", self._queue)
+            held = ready + sum([(await self._count(name))[0] for name in self._beside])
+            if held or consumers:
+                facts = [f"holds {held} message{'s' * (held > 1)}"] if held else []
+                facts += ["somebody consumes from"] if consumers else []
+                require_disposable("queue", self._queue, f", which {' and '.join(facts)},")
 
     async def close(self) -> None:
         """See `Queue.close`."""
