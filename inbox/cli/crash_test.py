@@ -124,7 +124,8 @@ def crash_test(
 
     It works in the database and the queue that TARGET names, so give it servers for tests: whatever is in the queue is
     deleted, and the tables are put back, before each run and at the end, as they were found. A name without the word
-    `test` or `lab` in it is refused, unless --disposable is given.
+    `test` or `lab` in it is refused, unless --disposable is given. In the place of a leased subscription's platform it
+    starts one of its own, and asks the real one for nothing; that needs the extra `orbit-server`.
 
     First the events are run quietly, twice: without a kill and without duplicates. What differs between these two, such
     as the time of day, is not compared, nor are numbers that the database draws. Then for each point of the lifecycle
