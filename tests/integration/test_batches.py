@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from inbox.adapters.mysql import MySQLStore
 from inbox.core.event import Event
+from inbox.core.handler import Face
 from inbox.core.records import Claim, Resolution
 from inbox.errors import CommitUnknown, Contended
 from inbox.testing.conformance.store import event, handler, record
@@ -135,3 +138,29 @@ async def test_racing_workers_with_overlapping_batches(rig: MySQLRig) -> None:
     finally:
         for store in stores:
             await store.close()
+
+
+async def test_what_one_handler_does_to_its_connection_the_next_does_not_see(rig: MySQLRig) -> None:
+    """They have SQLAlchemy's transaction in common, as long as each leaves it as it was."""
+    seen: list[tuple[bool, dict[object, object]]] = []
+
+    async def looks(event: Event, connection: AsyncConnection) -> None:
+        sync = connection.sync_connection
+        assert sync is not None
+        seen.append((connection.in_nested_transaction(), dict(sync.info)))
+        await connection.begin_nested()
+        sync.info["tenant"] = event.id
+        await connection.execute(text("INSERT INTO effects (label) VALUES (:label)"), {"label": event.id})
+
+    store = rig.store()
+    await store.open()
+    try:
+        unit = await store.begin()
+        await unit.claim_all([record(key) for key in KEYS[:3]])
+        for key in KEYS[:3]:
+            await unit.apply(replace(handler(looks), face=Face.CONNECTION), event(key), None)
+        await unit.commit()
+    finally:
+        await store.close()
+    assert seen == [(False, {})] * 3
+    assert len(await rig.effects()) == 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from inbox.adapters.mysql.classify import facts, translated
 from inbox.adapters.mysql.statements import UnitStatements, literal
@@ -10,10 +10,12 @@ from inbox.adapters.mysql.unit import Unit
 from inbox.core.records import Claim, InboxRecord
 from inbox.errors import Contended
 from inbox.units.verdict import Stage
+from inbox.units.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from inbox.adapters.mysql.lane import Lane
     from inbox.units import guard
 
 __all__ = ["BatchUnit"]
@@ -23,8 +25,30 @@ _DUPLICATE_KEY: Final = 1062
 WHY_NO_CALL: Final = "DatabaseSettings.allow_call is set: a procedure that commits would commit for its neighbours too"
 
 
+class _JointView(View):
+    """What the handlers of a batch see, one after the other. See `View`."""
+
+    def __init__(self, lane: Lane, guard: guard.Guard) -> None:
+        super().__init__(lane, guard)
+        self._its_lane = lane
+
+    def is_fit_for_next(self) -> bool:
+        """Whether nothing needs to be ended before the next handler: the one before had the connection itself, and has
+        left SQLAlchemy's transaction as it was. To end that and begin another costs as much as the guard.
+        """
+        return self._session is None and self._its_lane.keeps_transaction()
+
+    def _begin(self) -> None:
+        if not self._its_lane.sync.in_transaction():
+            super()._begin()
+
+
 class BatchUnit(Unit):
     """A unit that may claim several records at once. See `Unit`."""
+
+    def __init__(self, lane: Lane, *settings: Any) -> None:
+        super().__init__(lane, *settings)
+        self._view = self._joint = _JointView(lane, lane.driver.guard)
 
     async def claim_all(self, records: Sequence[InboxRecord]) -> list[Claim]:
         """See `inbox.ports.UnitOfWork.claim_all`.
@@ -39,7 +63,7 @@ class BatchUnit(Unit):
         self._consumer = records[0].consumer
         ordered = sorted(records, key=lambda record: record.key)
         try:
-            await self.lane.driver.own(insert_all(self._sql, ordered))
+            await self.lane.driver.own(self._sql.insert(*ordered))
         except Exception as error:
             # Only the insert can meet a duplicate key; its table has no other unique key.
             if facts(error)[0] == _DUPLICATE_KEY:
@@ -50,7 +74,10 @@ class BatchUnit(Unit):
         return [Claim.NEW] * len(records)
 
     def _clear_for_next(self, guard: guard.Guard) -> None:
-        super()._clear_for_next(guard)
+        if guard.leaves_nothing and self.lane.driver.is_open and self._joint.is_fit_for_next():
+            self._stage = Stage.CLAIMED
+        else:
+            super()._clear_for_next(guard)
         self.lane.driver.guard.savepoints = set()
 
     def _give_back(self, reusable: bool) -> None:
@@ -87,12 +114,6 @@ def _claim(record: InboxRecord, stored: dict[bytes, tuple[bytes | None, int | No
     if record.key not in stored:
         return Claim.NEW
     return Claim.CONFLICT if record.contradicts(*stored[record.key]) else Claim.DUPLICATE
-
-
-def insert_all(sql: UnitStatements, records: Sequence[InboxRecord]) -> bytes:
-    """The claim of a batch: the insert of `UnitStatements.insert`, with a row for each."""
-    first, *others = (sql.insert(record) for record in records)
-    return b", ".join([first, *(one.partition(b" VALUES ")[2] for one in others)])
 
 
 def find_all(sql: UnitStatements, records: Sequence[InboxRecord]) -> bytes:

@@ -95,6 +95,23 @@ class Lane:
         # A handler's `execution_options()` change the connection in place (SQLAlchemy manual).
         return self.sync.get_execution_options() is self._options
 
+    def keeps_transaction(self) -> bool:
+        """Leave SQLAlchemy's transaction objects to the next handler of the same unit, without a packet.
+
+        Returns:
+            Whether it finds everything as the last one did; else nothing was changed.
+        """
+        transaction = self.sync.get_transaction() if self.is_whole else None
+        is_as_it_was = (
+            transaction is not None
+            and transaction.is_active
+            and not self.sync.in_nested_transaction()
+            and self.sync.get_execution_options() is self._options
+        )
+        if is_as_it_was:
+            self.sync.info.clear()
+        return is_as_it_was
+
     def discard(self) -> None:
         """Close the socket at once, without a farewell. May be called twice; never raises."""
         self.driver.cut()

@@ -26,13 +26,11 @@ class UnitStatements:
     inbox: str
     attempt: str
 
-    def insert(self, record: InboxRecord) -> bytes:
+    def insert(self, *records: InboxRecord) -> bytes:
         """The claim. Plain: INSERT IGNORE would cut long ids, and the row counts of ON DUPLICATE KEY lie."""
-        fingerprint = "NULL" if record.fingerprint is None else literal(record.fingerprint)
-        scheme = "NULL" if record.scheme is None else f"{record.scheme:d}"
         return (
             f"INSERT INTO {self.inbox} (consumer_name, event_id, fingerprint, fingerprint_scheme) "  # noqa: S608 - names checked when made, and literals
-            f"VALUES ({_key(record)}, {fingerprint}, {scheme})"
+            f"VALUES {', '.join(map(_row, records))}"
         ).encode()
 
     def fingerprint(self, record: InboxRecord) -> bytes:
@@ -48,6 +46,12 @@ class UnitStatements:
             f"DELETE FROM {self.attempt} "  # noqa: S608 - names checked when made, and literals
             f"WHERE consumer_name = {literal(consumer.encode())} AND attempt_key = {literal(key)}"
         ).encode()
+
+
+def _row(record: InboxRecord) -> str:
+    fingerprint = "NULL" if record.fingerprint is None else literal(record.fingerprint)
+    scheme = "NULL" if record.scheme is None else f"{record.scheme:d}"
+    return f"({_key(record)}, {fingerprint}, {scheme})"
 
 
 def _key(record: InboxRecord) -> str:
