@@ -10,6 +10,7 @@ from pathlib import Path
 
 from inbox.core.crashpoints import When, crash_points
 from inbox.core.lifecycle import Command
+from tests.crash.trace import LEFT, LEFT_TOO, Means
 from tests.mutations.catalog import MUTATIONS
 from tests.mutations.tables import INVARIANTS, RULE_MUTATIONS, TABLE_MUTATIONS
 from tests.unit.model import WORLDS
@@ -120,6 +121,8 @@ AT_EVERY_POINT = (
         "tests/crash/test_fetcher_kills.py::test_the_example_is_killed",
     ),
 )
+
+_TRACES = "tests/crash/test_model_traces.py::test_what_the_model_says_is_what_happens"
 
 Rows = tuple[tuple[str, str, str, str], ...]
 
@@ -303,7 +306,7 @@ start left open**. A point counts only if it was really reached.
 
 | run | does |
 |---|---|
-| `make test` | every kill point, on one combination each; some packets, sessions, zombies, mutations; by a seed |
+| `make test` | every kill point, on one combination each; by a seed some packets, sessions, zombies, traces, mistakes |
 | `make crash` | all of it, on both pairs of servers: more than an hour |
 | `make mutations` | every mistake below, in a copy of the package: each must be found |
 | `make soak MINUTES=60` | load with duplicates, kills, cuts, outages; then an audit; `ARGS="--seed 4711"` draws again |
@@ -312,13 +315,15 @@ start left open**. A point counts only if it was really reached.
 
 def page() -> str:
     """The whole page."""
-    return "\n".join([_HEAD, *_points(), *_table("Links", LINKS), *_table("Servers", SERVERS), *_mutations()])
+    tables = (*_table("Links", LINKS), *_table("Servers", SERVERS))
+    return "\n".join([_HEAD, *_points(), *tables, *_mutations(), *_traces()])
 
 
 def tests() -> Iterator[str]:
     """Every test that the page names."""
     yield from (test for _, test in AT_EVERY_POINT)
     yield from (row[3] for row in (*LINKS, *SERVERS))
+    yield _TRACES
     yield from (mutation.test.partition("[")[0] for mutation in MUTATIONS)
 
 
@@ -378,6 +383,27 @@ def _mutations() -> list[str]:
     lines += ["", "| mistake | breaks | harm |", "|---|---|---|"]
     lines += [f"| `{rule}` | {rule.breaks} | {rule.harm} |" for rule in RULE_MUTATIONS]
     return [*lines, ""]
+
+
+def _traces() -> list[str]:
+    return [
+        "## Traces of the model",
+        "",
+        "A model is a claim about real servers. So a sample of its traces, walks from the first delivery to a world in",
+        "which all is over, is drawn by the seed of the run and replayed there",
+        f"(`{_TRACES}`).",
+        "Two workers stop before and after every command, and go on when it is their turn in the trace: what the model",
+        "interleaves is interleaved. Outcomes are brought about and compared, and after each step a second",
+        "connection finds the rows, effects and entries that the model says. Beside what goes well, these come about:",
+        "",
+        *(f"- {means.value}" for means in Means if means not in (Means.GO, Means.TAKE)),
+        "",
+        "These outcomes stay with the model:",
+        "",
+        *(f"- {command.value}, {outcome.value}: {why}" for (command, outcome), why in LEFT.items()),
+        *(f"- {what}" for what in LEFT_TOO),
+        "",
+    ]
 
 
 if __name__ == "__main__":

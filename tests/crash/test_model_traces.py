@@ -15,16 +15,25 @@ from contextlib import closing
 import pytest
 
 from inbox.adapters.rabbitmq.publisher import Publisher
+from inbox.core.lifecycle import COMMANDS, TRANSITIONS, Command, Outcome
 from tests.crash import app
-from tests.crash.trace import GIVES_UP, WAITS, Trace, chosen, draw
+from tests.crash.trace import GIVES_UP, LEFT, WAITS, Means, Trace
 from tests.crash.trace_app import SETTINGS
 from tests.crash.trace_hands import OtherwiseError, crew
 from tests.crash.trace_replay import Replay, Servers, Stage
+from tests.crash.trace_walk import chosen, draw
 from tests.crash.world import World
 from tests.unit.model import Model
 
 #: With a seed of the run, and without: about how many seconds the traces take, and of how many they are chosen.
-SAMPLE, ALL = (8, 120), (120, 1500)
+SAMPLE, ALL = (14, 200), (80, 1000)
+
+#: That are open, of events that were applied and never refused.
+STARTS = """\
+SELECT attempt_key FROM inbox_attempt JOIN inbox ON event_id = attempt_key
+ WHERE open_since IS NOT NULL AND event_id NOT IN (SELECT event_id FROM inbox_quarantine WHERE event_id IS NOT NULL)"""
+#: Walks in which everything comes about that can.
+ENOUGH = 1000
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -51,6 +60,7 @@ async def test_what_the_model_says_is_what_happens(
         await workers.stop()
     print(f"seed {seed}: {len(traces)} traces, {steps} steps")
     assert await world.left_in_queue() == 0
+    assert not world.query(STARTS), "no start is left open of what was applied"
 
 
 def drawn(seed: int | None, *, is_patient: bool) -> tuple[int, list[Trace]]:
@@ -63,3 +73,21 @@ def drawn(seed: int | None, *, is_patient: bool) -> tuple[int, list[Trace]]:
     seconds, count = ALL if seed is None else SAMPLE
     seed = random.randrange(1_000_000) if seed is None else seed  # noqa: S311 - to be repeated
     return seed, chosen(model, seed, seconds=seconds, drawn=count, is_patient=is_patient)
+
+
+def test_all_is_drawn_but_what_is_left_to_the_model() -> None:
+    model = Model()
+    done: set[tuple[Command, Outcome]] = set()
+    means: set[Means] = set()
+    wanted = {(COMMANDS[state], outcome) for state, outcome in TRANSITIONS} - LEFT.keys()
+    for number in range(ENOUGH):
+        for is_patient in (False, True):
+            trace = draw(model, 0, number, is_patient=is_patient)
+            for step in () if trace is None else trace.steps:
+                means.add(step.means)
+                if step.move.command is not None and step.move.outcome is not None:
+                    done.add((step.move.command, step.move.outcome))
+        if means == {*Means} and wanted <= done:
+            break
+    assert means == {*Means}
+    assert done == wanted
