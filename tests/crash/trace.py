@@ -149,4 +149,4 @@ class Trace:
         slow = (Means.LOCK_WAIT, Means.SWALLOW_LOCK_WAIT)
         means = [step.means for step in self.steps]
         deaths = sum(each.name.startswith("DIES") for each in means)
-        return 0.02 * len(means) + 0.4 * deaths + GIVES_UP / 2 * sum(each in slow for each in means)
+        return 0.013 * len(means) + 0.4 * deaths + GIVES_UP / 2 * sum(each in slow for each in means)

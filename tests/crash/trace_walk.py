@@ -420,7 +420,8 @@ def chosen(model: Model, seed: int, *, seconds: float, drawn: int, is_patient: b
     done: set[tuple[object, ...]] = set()
     taken: list[Trace] = []
     while left and sum(trace.costs for trace in taken) < seconds:
-        best = max(left, key=lambda trace: sum(map(_worth, trace.does - done)) / trace.costs)
+        among = _with_the_rarest(left, done)
+        best = max(among, key=lambda trace: len(trace.does - done) / trace.costs)
         if best.does <= done:
             break
         left.remove(best)
@@ -429,12 +430,9 @@ def chosen(model: Model, seed: int, *, seconds: float, drawn: int, is_patient: b
     return sorted(taken, key=lambda trace: trace.number)
 
 
-def _worth(mark: tuple[object, ...]) -> int:
-    """A means that comes at all is worth the most, then that it comes there, then what the other worker is at."""
-    match mark:
-        case (_,):
-            return 60
-        case (_, _, _):
-            return 4
-        case _:
-            return 1
+def _with_the_rarest(traces: list[Trace], done: set[tuple[object, ...]]) -> list[Trace]:
+    """Those that have the means that fewest of them have and none had so far; all, where every means was had."""
+    with_each = {
+        means: [trace for trace in traces if (means,) in trace.does] for means in Means if (means,) not in done
+    }
+    return min(filter(None, with_each.values()), key=len, default=traces)
