@@ -26,7 +26,9 @@ types: $(VENV)/.made
 
 ## Everything, on real databases and brokers, with the newest and the lowest libraries: ends with pytest's own summary.
 ## Each test runs on one pair of servers and over one driver, drawn by a seed; make test SEED=all: on all of them.
-test: lint types docs $(LOWEST)/.made
+## What comes before them is done two at a time: making an environment mostly waits for files.
+test:
+	@$(MAKE) --no-print-directory --jobs=2 lint types docs $(LOWEST)/.made
 	tests/run.sh $(VENV) $(LOWEST) $(SEED)
 
 ## The whole crash matrix: every point, packet and session, every pair of servers; more than an hour. One of them:
