@@ -33,7 +33,7 @@ def test_one_command_measures_checks_and_writes(pair: Pair, tmp_path: Path) -> N
         env=os.environ | given,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr
