@@ -4,7 +4,7 @@
 of them: each stops before and after every command, and goes on when it is its turn in the trace. After each step the
 database holds what the model says: rows, effects, entries of the quarantine.
 
-INBOX_TRACE=seed:number replays one trace alone, and a failure names it.
+The variable INBOX_TRACE=seed:number replays one trace alone; who fails says which, and every step of it.
 """
 
 import os
@@ -38,7 +38,7 @@ ENOUGH = 1000
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.parametrize("lock_wait", [GIVES_UP, WAITS])
+@pytest.mark.parametrize("lock_wait", [GIVES_UP, WAITS], ids=["gives-up", "waits"])
 async def test_what_the_model_says_is_what_happens(
     world: World, lock_wait: int, request: pytest.FixtureRequest
 ) -> None:
@@ -55,7 +55,8 @@ async def test_what_the_model_says_is_what_happens(
                 try:
                     await Replay(stage, trace, name).run()
                 except OtherwiseError as error:
-                    pytest.fail(f"INBOX_TRACE={seed}:{trace.number} repeats this on {world.pair.id}: {error}")
+                    again = f"INBOX_TRACE={seed}:{trace.number} pytest '{request.node.nodeid}'"
+                    pytest.fail(f"{error}\nThis repeats it: {again}", pytrace=False)
                 steps += len(trace.steps)
         await workers.stop()
     print(f"seed {seed}: {len(traces)} traces, {steps} steps")

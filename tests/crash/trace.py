@@ -65,8 +65,8 @@ LEFT = {
 }
 #: Ways of the model that are not replayed, though their outcomes are.
 LEFT_TOO = (
-    "an unknown commit that stays unresolved although nobody holds the row: the database would have to be away",
-    "the same of one content, where another one was committed meanwhile: the model does not tell them apart",
+    "resolve, unresolved, although nobody holds the row: the database would have to be away",
+    "resolve, of one content where another one was committed meanwhile: the model does not tell them apart",
     "a second copy of one event: the model leaves it out",
     "the note of a start that fails, of an event that is in no trouble: none is written",
     "a second one that waits for a row whose holder rolls back: which of both gets it is the server's choice",

@@ -171,9 +171,8 @@ class Replay:
                 self._compare(step)
             except (AssertionError, TimeoutError, LookupError, pymysql.MySQLError) as error:
                 steps = "\n".join(f"  {at + 1:3} {each}" for at, each in enumerate(self._trace.steps[: number + 1]))
-                raise OtherwiseError(
-                    f"{type(error).__name__}: {error}, at the last of these steps:\n{steps}"
-                ) from error
+                what = str(error) or f"it did not come about ({type(error).__name__})"
+                raise OtherwiseError(f"{what}; at the last of these steps:\n{steps}") from error
         await self._end()
 
     async def _do(self, step: Step) -> None:
