@@ -229,8 +229,9 @@ class BatchProcessor(Processor):
             ready, stuck = [*ways], None
             for _ in range(_TRIES):
                 ready = [way for way in ready if await self._is_ready(way)]
-                if len(ready) > 1:
+                if len(ready) > 1 or _begun(ready):
                     ready, stuck = await self._try(_Joint(ready))
+            await self._undo_ways(_begun(ready), None)  # by itself each begins a transaction of its own
             self._singles.take_singly(ready)
             if stuck is not None:
                 await asyncio.wait({stuck})  # the slot stays taken, as with `process`
@@ -460,6 +461,11 @@ class BatchProcessor(Processor):
         way.is_between = False
         for tell in self._tell_after:
             tell(command, outcome, way.passage)
+
+
+def _begun(ways: Iterable[Way]) -> list[Way]:
+    """Those whose transaction found known ones and is over: what they claim next is claimed in another one."""
+    return [way for way in ways if way.lifecycle.state is State.BEGUN]
 
 
 def _list_handler(way: Way) -> str | None:

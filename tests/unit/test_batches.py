@@ -182,6 +182,30 @@ async def test_known_events_are_taken_out_wherever_they_are(place: int) -> None:
     assert tried.inbox.telemetry.counts["duplicate"] == 1
 
 
+@pytest.mark.parametrize("place", range(2))
+async def test_the_only_one_that_is_new_goes_on(place: int) -> None:
+    tried = engine()
+    await tried.settle(delivery("known"))
+    tried = again(tried)
+    units = Units(tried)
+    arrived = [delivery("new")]
+    arrived.insert(place, delivery("known"))
+    await tried.settle(*arrived)
+    assert (units.begun, tried.store.effects) == (2, ["known", "new"])
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_what_is_never_claimed_whole_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr(batches, "_TRIES", 1)
+    tried = engine()
+    await tried.settle(delivery("known"))
+    tried = again(tried)
+    units = Units(tried)
+    new = [str(n) for n in range(number)]
+    await tried.settle(delivery("known"), *(delivery(name) for name in new))
+    assert (units.begun, tried.store.effects, tried.store.attempts) == (1 + number, ["known", *new], {})
+
+
 async def test_a_batch_of_known_events_is_acknowledged_at_once() -> None:
     tried = engine()
     await tried.settle(*(delivery(str(n)) for n in range(4)))
