@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ class Killer:
 
 @asynccontextmanager
 async def consuming(world: World, killer: Killer) -> AsyncIterator[None]:
-    inbox = app.make(world.pair.database_url, world.pair.amqp_url, world.queue, world.exchange)
+    inbox = world.factory(world.pair.database_url, world.pair.amqp_url, world.queue, world.exchange)
     inbox.add_probe(killer)
     started = asyncio.Event()
     running = asyncio.create_task(inbox.run(started=started.set))
@@ -84,6 +84,11 @@ async def consuming(world: World, killer: Killer) -> AsyncIterator[None]:
 async def test_sessions_are_killed_at_every_step(world: World, how: str, request: pytest.FixtureRequest) -> None:
     seed = request.config.getoption("--rotate")
     points = POINTS if seed is None else random.Random(f"{seed} {how}").sample(POINTS, DRAWN)  # noqa: S311
+    await kill_sessions_at(world, how, points)
+
+
+async def kill_sessions_at(world: World, how: str, points: Sequence[CrashPoint]) -> None:
+    """One after the other, under one consumer that goes on."""
     killer = Killer(world, how)
     async with consuming(world, killer):
         for point in points:
