@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from inbox.runtime import worker
 from inbox.runtime.supervisor import Supervisor
 from inbox.runtime.worker import Exit, run_worker
 from tests.unit.engine import FAST, Engine, apply, delivery
+from tests.unit.supervised import Target, dies_once, ends_with, ignores_the_signal, stops_when_asked
 
 
 def stop_me() -> None:
@@ -81,49 +80,6 @@ def test_a_handler_that_does_not_come_back_is_ended_hard(monkeypatch: pytest.Mon
 
 
 # ---------------------------------------------------------------- the supervisor
-Target = Callable[..., int]
-
-
-def say(folder: str, word: str) -> int:
-    """Leave a mark; returns how many of this word there are now."""
-    (Path(folder) / f"{word}-{os.getpid()}").touch()
-    return len(list(Path(folder).glob(f"{word}-*")))
-
-
-def stops_when_asked(consuming: Callable[[], None], folder: str, wanted: int, supervisor: int) -> int:
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
-    consuming()
-    if say(folder, "started") == wanted:
-        os.kill(supervisor, signal.SIGTERM)
-    stopped.wait(30)
-    return Exit.STOPPED
-
-
-def dies_once(consuming: Callable[[], None], folder: str, supervisor: int, code: int | None) -> int:
-    """Dies the first time: of a signal, or as `os._exit` in a handler ends a process."""
-    consuming()
-    if say(folder, "started") == 1:
-        if code is None:
-            os.kill(os.getpid(), signal.SIGKILL)
-        os._exit(code or 0)
-    os.kill(supervisor, signal.SIGTERM)
-    threading.Event().wait(30)
-    return Exit.STOPPED
-
-
-def ends_with(consuming: Callable[[], None], code: int) -> int:
-    return code
-
-
-def ignores_the_signal(consuming: Callable[[], None], supervisor: int) -> int:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    consuming()
-    os.kill(supervisor, signal.SIGTERM)
-    threading.Event().wait(30)
-    return Exit.STOPPED
-
-
 def supervise(target: Target, *arguments: object, count: int = 1, patience: float = 30) -> Exit:
     return Supervisor(target, arguments, count=count, patience=patience, max_delay=0.1).run()
 
