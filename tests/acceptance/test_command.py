@@ -22,13 +22,10 @@ NOWHERE = {
 @pytest.mark.parametrize(
     ("words", "env"),
     [
-        (("--version",), {}),
         (("run", "--help"), {"COLUMNS": "60"}),
-        (("run", f"{APPS}:plain", "--workers", "none"), {}),
         (("run", f"{APPS}:needs", "--log-format", "json"), NOWHERE),
-        (("run", f"{APPS}:plain", "--log-format", "json"), {}),
     ],
-    ids=["version", "help", "option", "configuration", "variable"],
+    ids=["help", "configuration"],
 )
 async def test_both_write_the_same_and_end_alike(words: tuple[str, ...], env: Mapping[str, str]) -> None:
     assert told(await run(*words, env=env)) == told(await run(*words, env=env, started=True))
@@ -43,11 +40,11 @@ def told(ended: Ended) -> tuple[int, str, str]:
     return ended.code, ended.out, err
 
 
-@pytest.mark.parametrize("started", [False, True], ids=["forked", "started"])
-async def test_an_error_of_theirs_ends_both(started: bool) -> None:
-    ended = await run("run", "tests.acceptance.broken:inbox", env=NOWHERE, started=started)
-    assert ended.code == 1
-    assert ended.err.rstrip().endswith("ModuleNotFoundError: No module named 'no_such_library'")
+async def test_an_error_of_theirs_ends_both() -> None:
+    for started in (False, True):
+        ended = await run("run", "tests.acceptance.broken:inbox", env=NOWHERE, started=started)
+        assert ended.code == 1
+        assert ended.err.rstrip().endswith("ModuleNotFoundError: No module named 'no_such_library'")
 
 
 async def test_a_forked_one_spawns_workers_in_its_folder_and_dies_of_a_signal(tmp_path: Path, pair: Pair) -> None:
