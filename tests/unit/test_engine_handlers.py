@@ -236,7 +236,7 @@ async def test_a_handler_without_time_left_is_not_started_and_not_charged() -> N
 async def test_a_database_that_does_not_answer_after_the_handler_is_not_waited_for_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine = Engine(replace(FAST, deadline=0.02))
+    engine = Engine(replace(FAST, deadline=0.3))
     engine.handle(apply)
     silent = 1
 
