@@ -63,6 +63,7 @@ STEPS: dict[Command, Step] = {
 
 _KILLS = "tests/crash/test_kill_points.py::"
 _CUTS = "tests/crash/test_packet_cuts.py::"
+_BATCHES = "tests/crash/test_batch_kills.py::"
 _OUTSIDE = "tests/crash/test_outside_kills.py::"
 _SESSIONS = "tests/crash/test_session_kills.py::"
 _ZOMBIES = "tests/crash/test_zombies.py::"
@@ -113,6 +114,18 @@ AT_EVERY_POINT = (
         for what, test in (("SIGKILL of one worker", one), ("SIGKILL of three", three))
     ),
     (
+        "SIGKILL of one worker whose events share transactions",
+        _BATCHES + "test_one_worker_with_batches_is_killed",
+    ),
+    (
+        "the same of three whose batches overlap",
+        _BATCHES + "test_three_racing_workers_with_batches_are_killed",
+    ),
+    (
+        "`KILL` and `KILL QUERY` of every session of a worker with batches",
+        _BATCHES + "test_sessions_of_batches_are_killed_at_every_step",
+    ),
+    (
         "the points at which processes died in a run are the points that there are",
         "tests/crash/test_reached.py::test_processes_have_died_at_every_point_and_nowhere_else",
     ),
@@ -133,6 +146,18 @@ LINKS: Rows = (
         "what was answered",
         "the rest is done again; one effect, an empty queue",
         _CUTS + "test_every_packet_of_a_delivery_is_cut",
+    ),
+    (
+        "the same for every packet of a batch: new, known in part, known, one that fails",
+        "what was answered: of a batch all or nothing",
+        "each that is not known runs by itself; one effect each, an empty queue",
+        "tests/crash/test_batch_cuts.py::test_every_packet_of_a_batch_is_cut",
+    ),
+    (
+        "SIGKILL between the COMMIT of a batch and each of its acknowledgements",
+        "row and effect of all of the batch",
+        "those not acknowledged come again, as duplicates",
+        _BATCHES + "test_a_worker_is_killed_between_commit_and_acknowledgement",
     ),
     (
         "the same for every packet from log-in to good-bye",

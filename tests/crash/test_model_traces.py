@@ -26,7 +26,7 @@ from tests.crash.world import World
 from tests.unit.model import Model
 
 #: With a seed of the run, and without: about how many seconds the traces take, and of how many they are chosen.
-SAMPLE, ALL = (11, 200), (80, 1000)
+SAMPLE, ALL = (11, 150), (60, 800)
 
 #: That are open, of events that were applied and never refused.
 STARTS = """\

@@ -12,7 +12,8 @@ from tests.unit.model import COMMITTING, GONE, OPEN, Facts, Move
 
 #: Repetitions in place after contention.
 IMMEDIATE = 1
-#: Seconds that a claim waits: of workers that give up, and of those that outlast every trace.
+#: Seconds that a claim waits: of workers that give up, and of those that outlast every trace. Those that give up
+#: compare no content, which would show them that what they waited for is not there.
 GIVES_UP, WAITS = 1, 30
 
 
@@ -33,7 +34,8 @@ class Means(Enum):
     SWALLOW_LOCK_WAIT = "the handler swallows a lock wait that was in vain (1205)"
     SWALLOW_KILL = "the handler swallows that its statement was killed (1317)"
     SWALLOW_DEADLOCK = "the handler swallows a dead-lock (1213)"
-    LOCK_WAIT = "a claim or a probe waits in vain (1205)"
+    LOCK_WAIT = "a claim waits in vain (1205)"
+    PROBE_WAIT = "a probe for an unknown commit waits in vain, and nobody can say"
     KILL_QUERY = "a claim that waits is killed"
     KILL_SESSION = "the session is killed, before a claim, in one that waits, in the handler, before COMMIT"
     COMMIT_UNANSWERED = "COMMIT is durable, and its answer lost"
@@ -146,7 +148,7 @@ class Trace:
     @property
     def costs(self) -> float:
         """About how many seconds, where waiting counts half."""
-        slow = (Means.LOCK_WAIT, Means.SWALLOW_LOCK_WAIT)
+        slow = (Means.LOCK_WAIT, Means.PROBE_WAIT, Means.SWALLOW_LOCK_WAIT)
         means = [step.means for step in self.steps]
         deaths = sum(each.name.startswith("DIES") for each in means)
         return 0.013 * len(means) + 0.4 * deaths + GIVES_UP / 2 * sum(each in slow for each in means)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import socket
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import text
@@ -26,7 +27,7 @@ from inbox.core.policy import RetryPolicy, RetryRule
 from inbox.errors import Reject, Unauthentic
 from inbox.ports import Passage
 from tests.crash.app import CONSUMER
-from tests.crash.trace import IMMEDIATE, Means
+from tests.crash.trace import GIVES_UP, IMMEDIATE, Means
 
 #: Rows of the table `account`: one that is locked from outside, and one that a handler locks itself.
 LOCKED, OWN = 0, 1
@@ -158,7 +159,7 @@ def make(  # noqa: PLR0917 - what a world gives first, then what a trace needs
         CONSUMER,
         store=MySQL(database_url, DatabaseSettings(lock_wait=int(lock_wait), connect_timeout=30, start_patience=30)),
         transport=RabbitMQ(amqp_url, queue, [Binding(exchange, "#", declare="topic")], BROKER),
-        settings=SETTINGS,
+        settings=replace(SETTINGS, fingerprint=None) if int(lock_wait) == GIVES_UP else SETTINGS,
         verifier=prompter,
     )
     inbox.add_probe(prompter)

@@ -21,6 +21,7 @@ LEADS = {
     Means.COPY_UNCONFIRMED: Means.RAISE_LATER,
     Means.KILL_QUERY: Means.WAIT,
     Means.LATE_COMMIT: Means.COMMIT_HELD,
+    Means.PROBE_WAIT: Means.COMMIT_HELD,
 }
 #: Steps after which a walk is given up.
 LONGEST = 150
@@ -105,7 +106,9 @@ class Walk:
         self._troubles = 0
         for event, number in enumerate(DELIVERIES):
             drawn = [self.chance.random() for _ in range(number)]
-            self.new += [Message(event, is_other=each < 0.12, is_garbled=0.12 < each < 0.2) for each in drawn]
+            self.new += [
+                Message(event, is_other=self.is_patient and each < 0.12, is_garbled=0.12 < each < 0.2) for each in drawn
+            ]
 
     # ------------------------------------------------------------ the walk
     def to_the_end(self) -> None:
@@ -221,7 +224,7 @@ class Walk:
             if move.outcome not in (Outcome.FAILED, Outcome.UNRESOLVED):
                 return
             if not self.is_patient:
-                yield Means.LOCK_WAIT
+                yield Means.LOCK_WAIT if move.outcome is Outcome.FAILED else Means.PROBE_WAIT
             elif hand.waits and move.outcome is Outcome.FAILED:
                 yield from (Means.KILL_QUERY, Means.KILL_SESSION)
             return
