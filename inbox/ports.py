@@ -109,7 +109,7 @@ class UnitOfWork(Protocol):
         ...
 
     async def commit(self) -> None:
-        """Commit. Shielded: cancelling the caller does not cut it.
+        """Commit. A caller that is cancelled cuts it: it may have taken place or not, and the connection is closed.
 
         Raises:
             CommitUnknown: no answer, or an answer that does not tell; the caller resolves.

@@ -35,7 +35,7 @@ def decode_binary(delivery: Delivery, *, check_json: bool) -> CloudEvent:
     data = delivery.body or None
     event = event_of(values, data)
     if data is not None and check_json and event.datacontenttype and media_type_of(event.datacontenttype).is_json:
-        strict_json(data)
+        event.parsed.append(strict_json(data))
     return event
 
 

@@ -29,6 +29,8 @@ class CloudEvent:
         subject, datacontenttype, dataschema: as CloudEvents 1.0 defines them; None where absent.
         extensions: extension attributes by their lower-case names.
         data: the payload's bytes, exactly as received in binary mode; None where there is no data.
+        parsed: what the data says as JSON, where it was parsed on the way; for the first who asks for it, and for no
+            one after, for it may be changed by whoever has it.
     """
 
     id: str
@@ -42,6 +44,7 @@ class CloudEvent:
     dataschema: str | None = None
     extensions: Mapping[str, str | int | bool] = field(default_factory=dict)
     data: bytes | None = None
+    parsed: list[Any] = field(default_factory=list, init=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<CloudEvent {'with' if self.data is not None else 'without'} data>"
@@ -108,6 +111,8 @@ class Event:
             Undecodable: the payload is no such JSON. Left to escape from a handler, it sends the
                 event to quarantine like any other refusal.
         """
+        if self.cloudevent.parsed:
+            return self.cloudevent.parsed.pop()
         return None if self.data is None else strict_json(self.data)
 
 

@@ -45,13 +45,13 @@ class HandlerTasks:
     """The tasks in which the handlers of one consumer run. They are known here until they have ended."""
 
     def __init__(self) -> None:
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[asyncio.Task[None], _Call] = {}
         self._is_stopped = False
 
     @property
     def names(self) -> list[str]:
         """Names of the handlers that run, also of those that were given up."""
-        return sorted(task.get_name() for task in tuple(self._running))
+        return sorted(task.get_name() for task in tuple(self._running) if not task.done())
 
     async def run(self, call: Coroutine[object, object, None], *, name: str, seconds: float, patience: float) -> None:
         """Await `call` in a task of its own.
@@ -72,15 +72,16 @@ class HandlerTasks:
         if self._is_stopped:
             call.close()
             raise Contended(_STOPPING)
-        task = self._start(call, name)
+        running = self._start(call, name)
+        task = running.task
         try:
-            is_done = await _ends(task, max(seconds, 0))
+            is_done = await running.ends(max(seconds, 0))
         except asyncio.CancelledError:
-            await _cancel(task, patience)
+            await running.cancel(patience)
             raise
         name = task.get_name()
         if not is_done:
-            if not await _cancel(task, patience):
+            if not await running.cancel(patience):
                 told = fact("handler-stuck", handler=name)
                 log.error(
                     "handler %s did not come back after its deadline; its slot is taken until it does", name, extra=told
@@ -99,27 +100,17 @@ class HandlerTasks:
         for task in self._running:
             task.cancel()
 
-    def _start(self, call: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        task = asyncio.create_task(_kept_inside(call), name=name)
-        self._running.add(task)
-        task.add_done_callback(self._ended)
-        return task
+    def _start(self, call: Coroutine[object, object, None], name: str) -> _Call:
+        running = _Call(call, name)
+        self._running[running.task] = running
+        running.task.add_done_callback(self._ended)
+        return running
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+        self._running.pop(task).wake()
         if not task.cancelled():
             # Retrieved here, or the event loop would print what a handler that was given up raises in the end.
             task.exception()
-
-
-async def _kept_inside(call: Coroutine[object, object, None]) -> None:
-    """Await `call`, and let nothing out that would tear the event loop down with every other unit in it."""
-    try:
-        await call
-    except (Exception, asyncio.CancelledError):
-        raise
-    except BaseException as error:
-        raise HandlerQuit(f"the handler raised {type(error).__name__}") from error
 
 
 @coroutine
@@ -144,26 +135,50 @@ def in_own_context(call: Coroutine[object, Any, T]) -> Generator[object, Any, T]
             resume, given = call.throw, error
 
 
-async def _cancel(task: asyncio.Task[None], patience: float) -> bool:
-    """Cancel `task` and tell whether it came back."""
-    task.cancel()
-    return await _ends(task, patience)
+class _Call:
+    """One call in a task of its own, and who waits for its end.
 
+    Args:
+        call: what is awaited there.
+        name: of the task.
+    """
 
-async def _ends(task: asyncio.Task[None], seconds: float) -> bool:
-    """Whether `task` ends within so many seconds: `asyncio.wait` for one task, at two thirds of its price."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
+    __slots__ = ("_waiter", "task")
 
-    def wake(_: object = None) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def __init__(self, call: Coroutine[object, object, None], name: str) -> None:
+        self._waiter: asyncio.Future[None] | None = None
+        self.task = asyncio.create_task(self._kept_inside(call), name=name)
 
-    timer = loop.call_later(seconds, wake)
-    task.add_done_callback(wake)
-    try:
-        await waiter
-    finally:
-        timer.cancel()
-        task.remove_done_callback(wake)
-    return task.done()
+    async def ends(self, seconds: float) -> bool:
+        """Whether it ends within so many seconds."""
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+        return self.task.done()
+
+    async def cancel(self, patience: float) -> bool:
+        """Cancel it and tell whether it came back."""
+        self.task.cancel()
+        return self.task.done() or await self.ends(patience)
+
+    def wake(self) -> None:
+        """Let who waits look."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _kept_inside(self, call: Coroutine[object, object, None]) -> None:
+        """Await `call`, and let nothing out that would tear the event loop down with every other unit in it."""
+        try:
+            await call
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise HandlerQuit(f"the handler raised {type(error).__name__}") from error
+        finally:
+            # The task ends with this very step. Its callbacks would tell so two rounds of the event loop later, and an
+            # event alone would wait for both.
+            self.wake()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from inbox.config import ConsumerSettings
     from inbox.core.delivery import Delivery
     from inbox.core.disposition import Disposition
-    from inbox.core.event import Event
+    from inbox.core.event import CloudEvent, Event
     from inbox.core.handler import Handler
     from inbox.core.records import Attempts
     from inbox.ports import Probe, Store, Transport, Verifier
@@ -215,10 +215,7 @@ class Processor:
         assert passage.cloudevent is not None  # noqa: S101 - the table: decoded comes before
         try:
             if passage.event is None:
-                async with asyncio.timeout(self._settings.deadline):
-                    passage.event = await verified(
-                        passage.delivery, passage.cloudevent, self._consumer, self._verifier, self._settings
-                    )
+                passage.event = await self._authentic(passage.delivery, passage.cloudevent)
             # Each time: a handler that was undone may have changed the payload that it got.
             passage.handler = self._registry.find(passage.event.type).for_event(passage.event)
         except Refused as refusal:
@@ -231,6 +228,13 @@ class Processor:
             passage.failure = Failure(FailureKind.EARLY, "early", after=passage.delivery.wait_left)
             return Outcome.FAILED
         return Outcome.DONE
+
+    async def _authentic(self, delivery: Delivery, cloudevent: CloudEvent) -> Event:
+        decided = verified(delivery, cloudevent, self._consumer, self._verifier, self._settings)
+        if self._verifier is None:
+            return await decided  # without a verifier it waits for nothing, and a time limit has its price
+        async with asyncio.timeout(self._settings.deadline):
+            return await decided
 
     async def _prepare(self, passage: Passage) -> Outcome:
         event, handler = known(passage)
@@ -287,7 +291,8 @@ class Processor:
         """Close the start that was noted, if one was, and charge nothing."""
         if passage.event is None or not passage.start_noted:
             return
-        # Best effort: left open it costs nothing unless this process dies before the event's next start.
+        # Best effort: left open it costs nothing unless this process dies before the event's next start, and what goes
+        # to quarantine is not there before it is closed.
         with suppress(StoreError):
             passage.attempts = await self._store.end_attempt(passage.event.record.key)
             passage.start_noted = False
@@ -495,6 +500,10 @@ class Processor:
         event = passage.event or passage.cloudevent
         reason = passage.disposition.reason if isinstance(passage.disposition, Quarantine) else failure.reason
         try:
+            if passage.start_noted:
+                # Its closing failed before. Left open, it would be a crash's trace to whoever replays the event.
+                passage.attempts = await self._store.end_attempt(passage.attempt_key)
+                passage.start_noted = False
             await self._store.quarantine(passage.delivery, event, reason, failure.detail)
         except QuarantineFull as error:
             self._intake.pause(self._settings.retry.max_delay, str(error))

@@ -17,6 +17,7 @@ from inbox.errors import (
     Torn,
     TryAgain,
 )
+from inbox.units.verdict import to_its_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,7 +61,8 @@ async def transaction(store: Store, event: Event, deadline: float) -> AsyncItera
         async with unit.session() as session:
             yield session
         is_over = True  # whatever becomes of it: a unit cannot be rolled back after COMMIT
-        await unit.commit()
+        # In a task of its own: what is under way here may be cancelled whenever its owner likes.
+        await to_its_end(unit.commit())
     except CommitUnknown as error:
         await _resolved(store, event, unit, error)
     except Torn:

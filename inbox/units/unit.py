@@ -97,6 +97,7 @@ class LaneUnit(ABC, Generic[LaneT]):
         self._stage = Stage.BEGUN
         self._is_batch = False
         self._view = View(lane, lane.driver.guard)
+        self._is_clean: bool | None = None
 
     # -------------------------------------------------------------- the handler
     async def apply(self, handler: Handler, event: Event, prepared: object) -> None:
@@ -109,7 +110,7 @@ class LaneUnit(ABC, Generic[LaneT]):
             self._judge_exception(watch, error)
         finally:
             self._unwatch(watch)
-        self._stage = Stage.APPLIED
+        self._note_applied()
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[AsyncSession]:
@@ -123,7 +124,11 @@ class LaneUnit(ABC, Generic[LaneT]):
             self._judge_exception(watch, error)
         finally:
             self._unwatch(watch)
-        self._stage = Stage.APPLIED
+        self._note_applied()
+
+    def _note_applied(self) -> None:
+        if self._stage is Stage.FAILED:  # else it was given up meanwhile, and is over
+            self._stage = Stage.APPLIED
 
     # The same three steps around a handler and around a block. Not a context manager: as one it costs a handler more
     # than all that it does.
@@ -181,7 +186,7 @@ class LaneUnit(ABC, Generic[LaneT]):
         """See `inbox.ports.UnitOfWork.commit`."""
         self._expect(Stage.CLAIMED, Stage.APPLIED)
         self._stage = Stage.OVER
-        await to_its_end(self._commit())
+        await self._commit()
 
     @abstractmethod
     async def _commit(self) -> None: ...
@@ -203,15 +208,25 @@ class LaneUnit(ABC, Generic[LaneT]):
 
     async def _put_back(self) -> None:
         """Give the lane back after an answered COMMIT or ROLLBACK; close it where a next unit could see this one."""
-        reusable = self._view.end() and self.lane.driver.guard.leaves_nothing and self.lane.driver.is_open
+        reusable = self._end_view() and self.lane.driver.guard.leaves_nothing and self.lane.driver.is_open
         if not reusable:
             await self.lane.close()
         self._give_back(reusable)
 
     def _throw_away(self) -> None:
         self.lane.discard()
-        self._view.end()
+        self._end_view()
         self._give_back(False)
+
+    def _end_view(self) -> bool:
+        """End what the handlers saw of the unit, once. Sends nothing.
+
+        Returns:
+            Whether the next unit finds the connection as this one did.
+        """
+        if self._is_clean is None:
+            self._is_clean = self._view.end()
+        return self._is_clean
 
     def _give_back(self, reusable: bool) -> None:
         self._stage = Stage.OVER

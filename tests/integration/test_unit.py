@@ -19,6 +19,7 @@ from inbox.core.handler import Face, Handler
 from inbox.core.records import Claim, InboxRecord
 from inbox.errors import CommitUnknown, ConfigurationError, Contended, GuardError, StoreUnavailable, TlsError
 from inbox.testing.faults import Catch, FaultProxy, MySqlFraming, begins_with, is_commit
+from inbox.units.verdict import to_its_end
 from tests.integration.bench import NO_EVENT, Bench, Witness, add, made_tables, opened
 from tests.pairs import Driver, Pair
 
@@ -272,11 +273,13 @@ async def test_a_commit_without_an_answer_is_unknown(far: Bench, proxy: FaultPro
         assert far.witness.run("SELECT 1 FROM inbox WHERE event_id = %s", record.key) == [(1,)]
 
 
-async def test_a_cancelled_commit_is_carried_through(far: Bench, proxy: FaultProxy) -> None:
+async def test_a_cancelled_commit_is_carried_through_where_its_caller_asks_for_that(
+    far: Bench, proxy: FaultProxy
+) -> None:
     unit, record = await far.unit(), far.record()
     await unit.claim(record)
     trap = proxy.trap(is_commit, Catch.HOLD_ANSWER)
-    committing = asyncio.ensure_future(unit.commit())
+    committing = asyncio.ensure_future(to_its_end(unit.commit()))
     await trap.wait()
     committing.cancel()
     await asyncio.sleep(0)
@@ -288,6 +291,24 @@ async def test_a_cancelled_commit_is_carried_through(far: Bench, proxy: FaultPro
         await committing
 
     assert far.told == [True]
+    assert far.witness.run("SELECT 1 FROM inbox WHERE event_id = %s", record.key) == [(1,)]
+
+
+async def test_a_cancelled_commit_may_have_taken_place_and_its_connection_is_closed(
+    far: Bench, proxy: FaultProxy
+) -> None:
+    unit, record = await far.unit(), far.record()
+    await unit.claim(record)
+    trap = proxy.trap(is_commit, Catch.HOLD_ANSWER)
+    committing = asyncio.ensure_future(unit.commit())
+    await trap.wait()
+    committing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await committing
+
+    assert far.told == [False]
+    assert not unit.lane.driver.is_open
     assert far.witness.run("SELECT 1 FROM inbox WHERE event_id = %s", record.key) == [(1,)]
 
 

@@ -171,9 +171,9 @@ MUTATIONS = (
             ),
             Hunk(
                 _UNIT,
-                '                await self.lane.driver.own(b"COMMIT")\n',
+                '                await self.lane.driver.own(b"COMMIT", ',
                 "                await self.lane.driver.own(self._sql.insert(self._late))\n"
-                '                await self.lane.driver.own(b"COMMIT")\n',
+                '                await self.lane.driver.own(b"COMMIT", ',
             ),
         ),
         f"{_UNKNOWN}::test_the_answer_is_lost[aiomysql-PAIR]",
@@ -184,9 +184,9 @@ MUTATIONS = (
         (
             Hunk(
                 _PROCESSOR,
-                "        try:\n            await self._store.quarantine(",
-                "        await self._transport.acknowledge(passage.delivery)\n"
-                "        try:\n            await self._store.quarantine(",
+                "            await self._store.quarantine(",
+                "            await self._transport.acknowledge(passage.delivery)\n"
+                "            await self._store.quarantine(",
             ),
         ),
         f"{_OUTSIDE}::test_what_is_held_on_its_way_is_not_settled[PAIR-reject-is_quarantine]",

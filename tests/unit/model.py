@@ -290,6 +290,7 @@ def _others(command: Command, lane: Lane, facts: Facts) -> Iterator[Step]:  # no
             yield Outcome.DONE, lane, entered, OK
             yield Outcome.FAILED, lane, entered, OK  # it is there, and the answer was lost
             yield Outcome.FAILED, lane, facts, OK
+            yield Outcome.AGAIN, lane, entered, OK  # the same, and the worker does not know
             yield Outcome.AGAIN, lane, facts, OK
         case Command.DELAY:
             copied = facts._replace(ready=facts.ready + (not facts.copied), copied=True)

@@ -1,11 +1,14 @@
 """Binary mode: headers, prefixes, content type, payload."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from inbox.core.cloudevents import decode
-from inbox.core.delivery import Delivery
+from inbox.core.delivery import Delivery, Origin
+from inbox.core.event import Event
+from inbox.core.records import InboxRecord
 from inbox.errors import Undecodable
 from tests.unit.cloudevents_cases import FETCHER_SHAPES, JSON, REQUIRED, attribute, binary, code_of, fetcher
 
@@ -167,3 +170,17 @@ def test_headers_of_others_are_ignored() -> None:
         "Traceparent": "b",
     }
     assert decode(Delivery(b"", {**REQUIRED, **others})) == decode(binary())
+
+
+def test_json_that_was_checked_is_not_parsed_again_and_nobody_gets_what_another_may_have_changed() -> None:
+    cloudevent = decode(binary(body=b'{"n": 1}', content_type=JSON))
+    event = Event(cloudevent, InboxRecord("c", b"1"), Origin("", ""))
+    first, second = event.json(), event.json()
+    assert first == second == {"n": 1}
+    assert first is not second
+    assert replace(cloudevent, data=b"[]").parsed == []
+
+
+def test_data_that_a_copy_has_instead_is_read_from_the_copy() -> None:
+    cloudevent = replace(decode(binary(body=b'{"n": 1}', content_type=JSON)), data=b"[2]")
+    assert Event(cloudevent, InboxRecord("c", b"1"), Origin("", "")).json() == [2]

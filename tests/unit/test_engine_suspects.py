@@ -282,6 +282,20 @@ async def test_a_suspect_that_is_rejected_alone_leaves_no_open_start() -> None:
     assert not engine.store.open_starts
 
 
+async def test_what_is_in_quarantine_has_no_open_start_though_the_database_was_away_when_it_was_to_be_closed() -> None:
+    engine = Engine()
+
+    async def reject(event: Event, session: Any) -> None:
+        raise Reject("no")
+
+    engine.handle(reject)
+    engine.store.faults["end_attempt"] = [StoreUnavailable("gone", code=2013)] * 3
+    await engine.settle(delivery(pristine=False))
+    assert not engine.store.faults["end_attempt"]
+    assert engine.reasons == ["rejected"]
+    assert not engine.store.open_starts
+
+
 async def test_a_suspect_that_prepares_is_alone_before_it_does() -> None:
     engine, inside = Engine(), Inside()
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from inbox.adapters.rabbitmq.settlement import Settlement, Settler, Tags
+from tests.facts import wait_until
 
 
 class Broker:
@@ -189,14 +190,14 @@ async def desk() -> AsyncIterator[Desk]:
 
 async def test_a_quarter_of_the_prefetch_does_not_wait_for_more(desk: Desk) -> None:
     for tag in range(1, 11):
-        assert desk.settler.acknowledge(tag)
+        assert await desk.settler.acknowledge(tag)
     await desk.settler.wait_flushed()
     assert desk.broker.acknowledged == list(range(1, 11))
     assert desk.broker.frames == 1
 
 
 async def test_fewer_wait_for_company(desk: Desk) -> None:
-    assert desk.settler.acknowledge(1)
+    assert await desk.settler.acknowledge(1)
     for _ in range(20):
         await asyncio.sleep(0)
     assert desk.broker.frames == 0
@@ -204,7 +205,7 @@ async def test_fewer_wait_for_company(desk: Desk) -> None:
 
 async def test_no_acknowledgement_waits_longer_than_the_linger() -> None:
     desk = Desk(linger=0.001)
-    assert desk.settler.acknowledge(7)
+    assert await desk.settler.acknowledge(7)
     async with asyncio.timeout(5):
         while desk.broker.acknowledged != [7]:
             await asyncio.sleep(0.001)
@@ -220,24 +221,45 @@ async def test_a_release_does_not_wait(desk: Desk) -> None:
 
 async def test_the_last_one_in_hand_does_not_wait(desk: Desk) -> None:
     for tag in range(1, 41):
-        assert desk.settler.acknowledge(tag)
-        if tag < 40:
+        if tag == 40:
             await desk.settler.wait_flushed()
+        assert await desk.settler.acknowledge(tag)
+    assert not desk.broker.unacknowledged
+
+
+async def test_two_writers_never_pass_each_other(desk: Desk) -> None:
+    for tag in range(1, 30):
+        assert await desk.settler.acknowledge(tag)
+    writing = asyncio.create_task(desk.settler.wait_flushed())  # a quarter of the prefetch and more: its task writes
+    await asyncio.gather(*(desk.settler.acknowledge(tag) for tag in range(30, 41)))
+    await writing
+    await wait_until(lambda: not desk.broker.unacknowledged)
+    assert desk.late.count == 0
+
+
+async def test_a_lane_that_is_cancelled_while_it_writes_lets_the_channel_close(desk: Desk) -> None:
+    for tag in range(1, 40):
+        assert await desk.settler.acknowledge(tag)
+    await desk.settler.wait_flushed()
+    last = asyncio.create_task(desk.settler.acknowledge(40))
+    await asyncio.sleep(0)  # it has begun: the channel takes a turn of the loop for each frame
+    last.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await last
     async with asyncio.timeout(5):
-        while desk.broker.unacknowledged:
-            await asyncio.sleep(0)
+        await desk.settler.wait_flushed()
 
 
 async def test_after_the_end_settling_is_false_and_counted(desk: Desk) -> None:
     desk.settler.close()
-    assert not desk.settler.acknowledge(1)
+    assert not await desk.settler.acknowledge(1)
     assert not desk.settler.release(2)
     assert desk.late.count == 2
 
 
 async def test_what_waited_when_the_channel_ended_is_counted(desk: Desk) -> None:
-    desk.settler.acknowledge(1)
-    desk.settler.acknowledge(2)
+    await desk.settler.acknowledge(1)
+    await desk.settler.acknowledge(2)
     desk.settler.close()
     desk.settler.close()
     assert desk.late.count == 2
@@ -248,7 +270,7 @@ async def test_what_waited_when_the_channel_ended_is_counted(desk: Desk) -> None
 async def test_a_channel_that_fails_counts_and_never_hangs(desk: Desk) -> None:
     desk.channel.is_gone = True
     for tag in range(1, 13):
-        desk.settler.acknowledge(tag)
+        await desk.settler.acknowledge(tag)
     async with asyncio.timeout(5):
         await desk.settler.wait_flushed()
     assert desk.late.count > 0

@@ -23,6 +23,7 @@ from inbox.errors import (
     TryAgain,
     Undecodable,
 )
+from inbox.testing.memory.store import MemoryUnit
 from tests.unit.engine import Engine, delivery
 
 
@@ -84,6 +85,30 @@ async def test_a_cancelled_claim_gives_its_connection_back() -> None:
     with pytest.raises(asyncio.CancelledError):
         await write(engine, event)
     await write(engine, event)
+
+
+async def test_a_commit_under_way_is_carried_through_though_its_owner_is_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine()
+    event = await event_of(engine)
+    sent, answered, commit = asyncio.Event(), asyncio.Event(), MemoryUnit.commit
+
+    async def slow_commit(unit: MemoryUnit) -> None:
+        sent.set()
+        await answered.wait()
+        await commit(unit)
+
+    monkeypatch.setattr(MemoryUnit, "commit", slow_commit)
+    writing = asyncio.create_task(write(engine, event))
+    await sent.wait()
+    writing.cancel()
+    await asyncio.sleep(0)
+    writing.cancel()
+    answered.set()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert engine.store.effects == ["1"]
 
 
 async def test_a_commit_that_took_place_is_a_normal_exit() -> None:

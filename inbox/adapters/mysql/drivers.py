@@ -11,7 +11,7 @@ import asyncio
 import math
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -152,8 +152,12 @@ class GuardedConnection(_Driver):
         """Whether a task is waiting for an answer right now."""
         return self._reading > 0
 
-    async def own(self, sql: bytes) -> int:
+    async def own(self, sql: bytes, meanwhile: Callable[[], object] | None = None) -> int:
         """Send a statement of the framework's own past the guard. Not while a handler runs.
+
+        Args:
+            sql: its text.
+            meanwhile: called between sending and waiting for the answer. Must not use the connection.
 
         Returns:
             The number of rows it affected.
@@ -162,6 +166,8 @@ class GuardedConnection(_Driver):
             Exception: the driver's errors, untranslated (`classify.translated` turns them).
         """
         await self._send_own(sql)
+        if meanwhile is not None:
+            meanwhile()
         await self._read_query_result()
         self.last_own = time.monotonic()
         return self._affected_rows

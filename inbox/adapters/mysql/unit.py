@@ -116,7 +116,8 @@ class Unit(LaneUnit["Lane"]):
             async with asyncio.timeout(self._deadline):
                 if self._savepoint is not None:
                     await self._release(self._savepoint)
-                await self.lane.driver.own(b"COMMIT")
+                # Nobody waits for what is done while the server is at work.
+                await self.lane.driver.own(b"COMMIT", meanwhile=self._end_view)
         except BaseException as error:
             # Closed before anybody asks what became of it: an open session could still be committing.
             self._throw_away()

@@ -133,15 +133,21 @@ class Settler:
         self._wake = asyncio.Event()
         self._flushed = asyncio.Event()
         self._flushed.set()
+        # Frames of two writers could pass each other, and the broker refuses a tag that another frame has covered.
+        self._pen = asyncio.Lock()
         self._task = asyncio.create_task(self._write())
 
     def delivered(self, tag: int) -> None:
         """A delivery arrived under `tag`."""
         self._tags.delivered(tag)
 
-    def acknowledge(self, tag: int) -> bool:
+    async def acknowledge(self, tag: int) -> bool:
         """Settle `tag` for good; False where its channel is gone or it was settled before."""
-        return self._settle(self._tags.acknowledge, tag)
+        is_settled = self._settle(self._tags.acknowledge, tag)
+        if is_settled and self._tags.open == 0 and not self._pen.locked():
+            # Nothing is in hand that could travel along: an event alone does not wait for the writing task's turns.
+            await self._write_waiting()
+        return is_settled
 
     def release(self, tag: int) -> bool:
         """Hand `tag` back to the queue; returns as `acknowledge` does."""
@@ -171,8 +177,10 @@ class Settler:
         if not settle(tag):
             return False
         self._flushed.clear()
-        if at_once or self._linger == 0 or self._tags.waiting >= self._enough or self._tags.open == 0:
+        if at_once or self._linger == 0 or self._tags.waiting >= self._enough:
             self._wake.set()
+        elif self._tags.open == 0 and self._pen.locked():
+            self._wake.set()  # behind what is being written
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._linger, self._wake.set)
         return True
@@ -183,14 +191,20 @@ class Settler:
             # One turn of the loop, so that what other tasks settle in it travels along.
             await asyncio.sleep(0)
             self._wake.clear()
+            await self._write_waiting()
+
+    async def _write_waiting(self) -> None:
+        async with self._pen:
             self._forget_timer()
-            for frame in self._tags.take():
-                try:
-                    await self._send(frame)
-                except Exception:  # noqa: BLE001 - the channel is gone; whoever watches it says so
-                    self._late(1)
-            if not self._tags.waiting:
-                self._flushed.set()
+            try:
+                for frame in self._tags.take():
+                    try:
+                        await self._send(frame)
+                    except Exception:  # noqa: BLE001 - the channel is gone; whoever watches it says so
+                        self._late(1)
+            finally:  # also where the lane that writes is cancelled: the broker hands out again what it was not told
+                if not self._tags.waiting:
+                    self._flushed.set()
 
     async def _send(self, frame: Settlement) -> None:
         # Without waiting for the socket to drain: there are at most `prefetch` of these small frames.

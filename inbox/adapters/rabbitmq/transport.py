@@ -247,7 +247,7 @@ class RabbitMQ:
             that is lost on its way brings the event again.
         """
         receipt = _receipt_of(delivery)
-        return receipt.settler.acknowledge(receipt.tag)
+        return await receipt.settler.acknowledge(receipt.tag)
 
     async def release(self, delivery: Delivery) -> bool:
         """Hand back for redelivery, at once (`basic.nack` with requeue); returns as `acknowledge` does."""
