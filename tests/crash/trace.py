@@ -69,6 +69,7 @@ LEFT = {
 LEFT_TOO = (
     "resolve, unresolved, although nobody holds the row: the database would have to be away",
     "resolve, of one content where another one was committed meanwhile: the model does not tell them apart",
+    "an entry in quarantine whose answer is lost, by a worker that lives to repeat it",
     "a second copy of one event: the model leaves it out",
     "the note of a start that fails, of an event that is in no trouble: none is written",
     "a second one that waits for a row whose holder rolls back: which of both gets it is the server's choice",

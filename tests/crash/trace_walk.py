@@ -342,7 +342,7 @@ def _settles(hand: Hand, move: Move, here: Facts, there: Facts) -> Iterator[Mean
         case Command.WAIT, outcome:
             if outcome is Outcome.AGAIN:
                 yield Means.GO
-        case Command.QUARANTINE, Outcome.AGAIN:
+        case Command.QUARANTINE, Outcome.AGAIN if here.quarantined == there.quarantined:
             yield Means.WRITE_CUT
         case Command.DELAY, _ if here.copied:
             return
