@@ -385,6 +385,7 @@ class MySQLDatabase:
             autocommit=True,
             connect_timeout=max(int(settings.connect_timeout), 1),
             ssl=context,
+            ssl_disabled=not settings.tls,  # else PyMySQL takes TLS where it is offered, unasked
             init_command=f"SET SESSION {', '.join(session)}, wait_timeout = 28800",
         )
 
