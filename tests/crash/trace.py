@@ -73,7 +73,7 @@ LEFT_TOO = (
     "a second copy of one event: the model leaves it out",
     "the note of a start that fails, of an event that is in no trouble: none is written",
     "a second one that waits for a row whose holder rolls back: which of both gets it is the server's choice",
-    "a note of attempts beside a unit that has deleted them and not ended: it waits, which the model does not know",
+    "a note of attempts, or an entry with them, beside a unit that has deleted them and not ended: there it waits",
     "the death of a worker whose claim waits: the server waits on for it",
 )
 

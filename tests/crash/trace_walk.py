@@ -31,6 +31,8 @@ _RAISES = {Means.RAISE_AGAIN: Outcome.AGAIN, Means.RAISE_LATER: Outcome.DELAY, M
 #: What can be done nearly anywhere.
 _ANYWHERE = {each.name for each in (Means.DIES_AFTER, Means.DIES_BEFORE, Means.REFUSE, Means.CANNOT_TELL)}
 _APPLIED = NUMBERS[State.APPLIED]
+#: Commands that write attempts or read them.
+_WITH_ATTEMPTS = {Command.PREPARE, Command.START, Command.RECORD, Command.QUARANTINE}
 
 
 #: In hand where there is nothing.
@@ -204,7 +206,7 @@ class Walk:
                 yield from _commits(move.outcome, here, there)
             case Command.APPLY:
                 yield from self._applies(move, here)
-            case Command.PREPARE | Command.START | Command.RECORD if self._attempts_are_held(hand):
+            case _ if move.command in _WITH_ATTEMPTS and self._attempts_are_held(hand):
                 return
             case Command.DECODE | Command.VERIFY | Command.PREPARE | Command.BEGIN | Command.START:
                 yield from self._before_the_unit(hand, move, here)
