@@ -18,6 +18,7 @@ from inbox import Binding, ConsumerSettings, Event, Inbox, InboxService, MySQL, 
 from inbox.adapters.rabbitmq.publisher import Publisher
 from tests.acceptance.tables import create_tables
 from tests.acceptance.test_faces import execute
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 ENTER = text("INSERT INTO paid (event_id, kind, amount, lines_sum) VALUES (:event_id, :kind, :amount, :lines_sum)")
@@ -135,9 +136,7 @@ async def shop(pair: Pair) -> Shop:
 
 async def wait_counted(inbox: Inbox, number: int) -> None:
     counts = inbox.telemetry.counts
-    async with asyncio.timeout(30):
-        while counts["applied"] + counts["duplicate"] + counts["quarantined"] < number:
-            await asyncio.sleep(0.02)
+    await wait_until(lambda: counts["applied"] + counts["duplicate"] + counts["quarantined"] >= number)
 
 
 def body(order_id: str, price: str, lines: object = ()) -> bytes:

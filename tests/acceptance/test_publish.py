@@ -1,6 +1,5 @@
 """`inbox publish` as its user meets it: what it tells as confirmed is in the queue, however it ends."""
 
-import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -14,6 +13,7 @@ import pytest
 from inbox.testing.faults import Cut, FaultProxy
 from tests.acceptance.billing import Billing
 from tests.acceptance.command import run, running
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 APP = "tests.acceptance.apps:plain"
@@ -47,10 +47,14 @@ async def taken(queue: aio_pika.abc.AbstractQueue) -> list[aio_pika.abc.Abstract
 
 async def wait_waiting(pair: Pair, queue: str, number: int) -> None:
     """Return when so many messages wait in the queue."""
-    async with asyncio.timeout(30), await aio_pika.connect(pair.amqp_url) as connection:
+    async with await aio_pika.connect(pair.amqp_url) as connection:
         channel = await connection.channel()
-        while ((await channel.declare_queue(queue, passive=True)).declaration_result.message_count or 0) < number:
-            await asyncio.sleep(0.05)
+
+        async def they_wait() -> bool:
+            declared = await channel.declare_queue(queue, passive=True)
+            return (declared.declaration_result.message_count or 0) >= number
+
+        await wait_until(they_wait)
 
 
 def environment(url: str) -> dict[str, str]:
@@ -74,9 +78,7 @@ async def test_a_worker_applies_each_event_once_however_often_it_is_published(bi
         )
         assert (code, summary["confirmed"], err) == (0, 600, "")
         await billing.wait_entered(0)
-        async with asyncio.timeout(30):
-            while billing.count("inbox") < 300:
-                await asyncio.sleep(0.05)
+        await wait_until(lambda: billing.count("inbox") >= 300)
         ended = await worker.stop()
     assert ended.code == 0
     assert billing.count("inbox") == 300

@@ -1,6 +1,5 @@
 """The README's program, typed as it stands there: the effect of each event is in the table once."""
 
-import asyncio
 import json
 import re
 from contextlib import closing
@@ -10,6 +9,7 @@ from inbox.adapters.rabbitmq.retry_queues import retry_queues
 from inbox.core.policy import RetryPolicy
 from tests.acceptance.command import ROOT, run, running
 from tests.crash.app import connect
+from tests.facts import wait_until
 from tests.pairs import Pair
 
 EVENTS = 20
@@ -49,9 +49,7 @@ async def test_the_readmes_program_applies_each_event_once(pair: Pair, tmp_path:
                 "publish", str(orders), "--exchange", exchange, "--routing-key", "order.paid", env=env
             )
             assert published.code == 0, published.err
-            async with asyncio.timeout(60):
-                while cursor.execute("SELECT event_id FROM inbox") < EVENTS:
-                    await asyncio.sleep(0.02)
+            await wait_until(lambda: cursor.execute("SELECT event_id FROM inbox") >= EVENTS)
             assert (await worker.stop()).code == 0
         cursor.execute("SELECT cents FROM account")
         assert cursor.fetchone() == (sum(range(EVENTS)),)

@@ -19,7 +19,7 @@ async def sold(event: Event, session: AsyncSession) -> None:
     await write(event, session)
 """
 
-#: Of the first version, the handler is under way until the file `go` appears.
+#: Of the first version, the handler is under way until the file `go` appears: it looks for that, and gives way between.
 SLOW = f"""{HEAD}
 
 @inbox.handler("sold")

@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.billing import TARGET, Billing
 from tests.acceptance.command import Ended, run, running
+from tests.facts import wait_until
 
 
 async def status(billing: Billing, *words: str) -> Ended:
@@ -26,9 +27,8 @@ async def read(billing: Billing, *words: str) -> dict[str, Any]:
 
 
 async def wait_seen(billing: Billing, state: str, number: int = 1) -> None:
-    async with asyncio.timeout(30):
-        while billing.query(f"SELECT COUNT(*) FROM inbox_worker WHERE state = '{state}'")[0][0] < number:  # noqa: S608
-            await asyncio.sleep(0.05)
+    sql = f"SELECT COUNT(*) FROM inbox_worker WHERE state = '{state}'"  # noqa: S608 - a word of ours
+    await wait_until(lambda: bool(billing.query(sql)[0][0] >= number))
 
 
 async def test_a_working_consumer_is_quiet_and_its_worker_tells_what_it_did(billing: Billing) -> None:

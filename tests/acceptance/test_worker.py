@@ -8,6 +8,7 @@ import pytest
 
 from tests.acceptance.billing import TARGET, Billing
 from tests.acceptance.command import Ended, run, running
+from tests.facts import wait_until
 from tests.pairs import Driver
 
 
@@ -38,8 +39,7 @@ async def test_a_stop_in_the_middle_of_the_work_loses_nothing(billing: Billing) 
     async with running("run", TARGET, env=billing.env) as worker:
         await worker.wait_for("consuming")
         publishing = asyncio.ensure_future(billing.publish(count=400, duplicates=100))
-        while billing.count("entry") < 100:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: billing.count("entry") >= 100)
         ended = await worker.stop()
     assert is_clean(ended), ended.err
     summary = await publishing
@@ -56,8 +56,7 @@ async def test_a_killed_worker_of_three_is_started_again(billing: Billing) -> No
     async with running("run", TARGET, "--workers", "3", env=billing.env) as supervisor:
         await supervisor.wait_for("connection 1", times=3)
         publishing = asyncio.ensure_future(billing.publish(count=500, duplicates=100))
-        while billing.count("entry") < 100:
-            await asyncio.sleep(0.01)
+        await wait_until(lambda: billing.count("entry") >= 100)
         before = supervisor.children()
         assert len(before) == 3
         os.kill(before[1], signal.SIGKILL)

@@ -18,16 +18,16 @@ class AiomysqlConnection(GuardedConnection, aiomysql.Connection):  # type: ignor
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """See `GuardedConnection.transport`."""
+        """See `transport` of `drivers`."""
         return self._writer.transport if self._writer is not None else None
 
     @property
     def has_ended(self) -> bool:
-        """See `GuardedConnection.has_ended`."""
+        """See `has_ended` of `drivers`."""
         return self._reader is None or self._reader.eof_received
 
     async def open(self) -> None:
-        """See `GuardedConnection.open`."""
+        """See `open` of `drivers`."""
         await self._connect()
 
     async def _connect(self) -> None:

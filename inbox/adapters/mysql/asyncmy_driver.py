@@ -21,19 +21,19 @@ class AsyncmyConnection(GuardedConnection, _Connection):  # type: ignore[misc]
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """See `GuardedConnection.transport`. Older releases have a stream, newer ones a protocol."""
+        """See `transport` of `drivers`. Older releases have a stream, newer ones a protocol."""
         writer = getattr(self, "_writer", None)
         transport: asyncio.Transport | None = writer.transport if writer else getattr(self, "_transport", None)
         return transport
 
     @property
     def has_ended(self) -> bool:
-        """See `GuardedConnection.has_ended`."""
+        """See `has_ended` of `drivers`."""
         reader, protocol = getattr(self, "_reader", None), getattr(self, "_proto", None)
         return bool(reader.at_eof() if reader else protocol is None or protocol.eof)
 
     async def open(self) -> None:
-        """See `GuardedConnection.open`."""
+        """See `open` of `drivers`."""
         await self.connect()
 
     async def connect(self) -> Any:

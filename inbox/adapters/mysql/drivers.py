@@ -84,6 +84,24 @@ if TYPE_CHECKING:
         def close(self) -> None: ...
         async def ensure_closed(self) -> None: ...
 
+        # What the two do differently, each driver's subclass supplies.
+        @property
+        def transport(self) -> asyncio.Transport | None:
+            """The link; None once it is closed."""
+
+        @property
+        def has_ended(self) -> bool:
+            """Whether the server's end of the link was closed, as far as this end has noticed."""
+
+        async def open(self) -> None:
+            """Connect and log in.
+
+            Raises:
+                Exception: the driver's errors, `ssl.SSLError`, `TlsError`.
+            """
+
+        async def _next_packet(self) -> Any: ...
+
 else:
     _Driver = object
 
@@ -115,30 +133,6 @@ class GuardedConnection(_Driver):
         self._reading = 0
         self._sending = 0
         super().__init__(*args, **settings)
-
-    # -------------------------------------------------------------- what the two drivers do differently
-    # Each driver's subclass supplies these four. They raise here and are not abstract, so that this mixin brings no
-    # metaclass that the drivers' own classes would have to agree with.
-    @property
-    def transport(self) -> asyncio.Transport | None:
-        """The link; None once it is closed."""
-        raise NotImplementedError  # the driver's subclass supplies it
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the server's end of the link was closed, as far as this end has noticed."""
-        raise NotImplementedError  # the driver's subclass supplies it
-
-    async def open(self) -> None:
-        """Connect and log in.
-
-        Raises:
-            Exception: the driver's errors, `ssl.SSLError`, `TlsError`.
-        """
-        raise NotImplementedError  # the driver's subclass supplies it
-
-    async def _next_packet(self) -> Any:
-        raise NotImplementedError  # the driver's subclass supplies it
 
     # -------------------------------------------------------------- the framework's own statements
     @property
