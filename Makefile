@@ -47,6 +47,7 @@ soak: $(VENV)/.made
 ## The site, into build/site; whatever it warns of, such as a link that leads nowhere, is an error.
 docs: $(VENV)/.made
 	$(BIN)/zensical build --strict --config-file mkdocs.yml
+	$(BIN)/python -m tests.documents.site
 
 ## Rewrite the files as the formatter and the fixable lints want them, and docs/reference as the code says.
 format: $(VENV)/.made

@@ -135,6 +135,7 @@ AT_EVERY_POINT = (
     ),
 )
 
+_MODEL = "tests/unit/test_model.py::"
 _TRACES = "tests/crash/test_model_traces.py::test_what_the_model_says_is_what_happens"
 
 Rows = tuple[tuple[str, str, str, str], ...]
@@ -352,9 +353,14 @@ def tests() -> Iterator[str]:
     yield from (mutation.test.partition("[")[0] for mutation in MUTATIONS)
 
 
+def _link(test: str) -> str:
+    """To the file that the test is in; what stands there is what pytest is told to run it by itself."""
+    return f"[`{test}`](../{test.partition('::')[0]})"
+
+
 def _points() -> list[str]:
     lines = ["## Points of the lifecycle", "", "At each point of the table below:", ""]
-    lines += [f"- {what}: `{test}`" for what, test in AT_EVERY_POINT]
+    lines += [f"- {what}: {_link(test)}" for what, test in AT_EVERY_POINT]
     lines += ["", "| point | durable then | the event, if the process ends here |", "|---|---|---|"]
     for point in crash_points():
         step = STEPS[point.command]
@@ -372,7 +378,7 @@ def _points() -> list[str]:
 
 def _table(title: str, rows: Rows) -> list[str]:
     lines = [f"## {title}", "", "| fault | durable then | what happens | shown by |", "|---|---|---|---|"]
-    return [*lines, *(f"| {fault} | {durable} | {then} | `{test}` |" for fault, durable, then, test in rows), ""]
+    return [*lines, *(f"| {fault} | {durable} | {then} | {_link(test)} |" for fault, durable, then, test in rows), ""]
 
 
 def _mutations() -> list[str]:
@@ -383,7 +389,7 @@ def _mutations() -> list[str]:
         "",
     ]
     lines += ["| mistake | harm | found by |", "|---|---|---|"]
-    lines += [f"| `{each}` | {each.harm} | `{each.test.partition('[')[0]}` |" for each in MUTATIONS]
+    lines += [f"| `{each}` | {each.harm} | {_link(each.test.partition('[')[0])} |" for each in MUTATIONS]
     lines += [
         "",
         "## The model",
@@ -391,11 +397,11 @@ def _mutations() -> list[str]:
         "The table of transitions is walked in a model of broker and database: two workers, two deliveries of one",
         "event and one of another, row locks that are waited for, answers that are lost, a crash at every step. These",
         f"hold in all {WORLDS:,} worlds that can come about, and from each of them everything can still end",
-        "(`tests/unit/test_model.py::test_every_world_keeps_the_invariants`):",
+        f"({_link(_MODEL + 'test_every_world_keeps_the_invariants')}):",
         "",
         *(f"- {name}: {meaning}" for name, meaning in INVARIANTS.items()),
         "",
-        "It finds these mistakes of the table, in `tests/unit/test_model.py::test_the_model_sees_a_broken_table`:",
+        f"It finds these mistakes of the table, in {_link(_MODEL + 'test_the_model_sees_a_broken_table')}:",
     ]
     lines += ["", "| mistake | transition | breaks | harm |", "|---|---|---|---|"]
     for each in TABLE_MUTATIONS:
@@ -403,7 +409,7 @@ def _mutations() -> list[str]:
         lines.append(f"| `{each}` | {way} | {each.breaks} | {each.harm} |")
     lines += [
         "",
-        "and these of the order and the rules, in `tests/unit/test_model.py::test_the_model_sees_a_broken_rule`:",
+        f"and these of the order and the rules, in {_link(_MODEL + 'test_the_model_sees_a_broken_rule')}:",
     ]
     lines += ["", "| mistake | breaks | harm |", "|---|---|---|"]
     lines += [f"| `{rule}` | {rule.breaks} | {rule.harm} |" for rule in RULE_MUTATIONS]
@@ -416,7 +422,7 @@ def _traces() -> list[str]:
         "",
         "A model is a claim about real servers. So a sample of its traces, walks from the first delivery to a world in",
         "which all is over, is drawn by the seed of the run and replayed there",
-        f"(`{_TRACES}`).",
+        f"({_link(_TRACES)}).",
         "Two workers stop before and after every command, and go on when it is their turn in the trace: what the model",
         "interleaves is interleaved. Outcomes are brought about and compared, and after each step a second",
         "connection finds the rows, effects and entries that the model says. Beside what goes well, these come about:",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.documents import site
 from tests.documents.markdown import ROOT, anchors, documents, links, slug
 
 DOCS = ROOT / "docs"
@@ -37,13 +38,29 @@ def test_links_lead_to_files_and_headings(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(DOCS.rglob("*.md")), ids=by_name)
-def test_pages_of_the_site_link_to_pages_of_the_site(file: Path) -> None:
+def test_pages_of_the_site_link_to_pages_of_the_site_and_to_tests(file: Path) -> None:
+    """Of tests the site has copies (`tests.documents.site`)."""
     outside = [
         f"{link}: {link.target}"
         for link in links(file)
-        if "://" not in link.target and not (file.parent / link.target).resolve().is_relative_to(DOCS)
+        if "://" not in link.target
+        and not any((file.parent / link.target).resolve().is_relative_to(folder) for folder in (DOCS, ROOT / "tests"))
     ]
     assert outside == []
+
+
+def test_links_to_tests_lead_to_their_copies_in_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "SITE", tmp_path)
+    for name, up in (("matrix.html", "../"), ("reference/api.html", "../../")):
+        page = tmp_path / name
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(f'<a href="{up}tests/crash/world.py">1</a> <a href="index.html">2</a>')
+    site.copy_tests()
+    here = '<a href="tests/crash/world.py.txt">1</a> <a href="index.html">2</a>'
+    assert (tmp_path / "matrix.html").read_text() == here
+    assert (tmp_path / "reference/api.html").read_text() == here.replace("tests/", "../tests/")
+    copy = tmp_path / "tests/crash/world.py.txt"
+    assert copy.read_bytes() == (ROOT / "tests/crash/world.py").read_bytes()
 
 
 @pytest.mark.parametrize("file", documents(), ids=by_name)
