@@ -15,7 +15,7 @@ from inbox.core.batching import Batch
 from inbox.runtime.batches import BatchIntake
 from inbox.testing.faults import Direction, FaultProxy
 from tests.crash.consumer import SETTINGS, Links, at_work, linked
-from tests.crash.test_packet_cuts import CUTS, Position, drawn
+from tests.crash.cuts import Repeated
 from tests.crash.world import World
 
 pytestmark = pytest.mark.timeout(900)
@@ -39,7 +39,7 @@ async def links(world: World) -> AsyncIterator[Links]:
 
 
 @dataclass
-class Batches:
+class Batches(Repeated[list[str | None]]):
     """One batch after the other, through one consumer."""
 
     links: Links
@@ -80,20 +80,6 @@ class Batches:
             await self.links.wait_ended(identifier)
         await self.links.wait_quiet()
 
-    async def count(self, proxy: FaultProxy) -> dict[Direction, int]:
-        """Packets of an undisturbed one over one link."""
-        known = await self.warm()
-        before = proxy.traffic.copy()
-        await self.run(known)
-        spent = proxy.traffic - before
-        return {direction: spent.sent(direction) for direction in Direction}
-
-    async def cut(self, proxy: FaultProxy, position: Position) -> None:
-        known = await self.warm()
-        broken = proxy.break_at(position.direction, position.number, position.fault)
-        await self.run(known)
-        assert broken.reached.is_set(), f"{position} was really reached"
-
 
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("link", ["database", "broker"])
@@ -105,22 +91,12 @@ async def test_every_packet_of_a_batch_is_cut(
     async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links) as inbox:
         batches = Batches(links, publisher, intake_of(inbox), FLOWS[flow])
         counts = await batches.count(proxy)
-        assert all(counts.values()), counts
         if (flow, link) == ("new", "database"):
             assert counts[Direction.TO_SERVER] == 1 + 2 * SIZE + 1, (
                 "a claim, two statements of each, a COMMIT: one batch"
             )
-        positions = [
-            Position(direction, number, fault)
-            for direction, packets in counts.items()
-            for number in range(1, packets + 1)
-            for fault in CUTS
-        ]
-        chosen = drawn(positions, request)
-        for position in chosen:
-            await batches.cut(proxy, position)
-        await batches.warm()
-    print(f"{flow} over the {link}: {counts}, {len(chosen)} of {len(positions)} positions")
+        done = await batches.cut_everywhere(proxy, counts, request)
+    print(f"{flow} over the {link}: {done}")
     await links.judge()
 
 

@@ -5,7 +5,6 @@ A quiet run through the proxies says how many packets there are. In `make crash`
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
@@ -14,15 +13,13 @@ import pytest
 from inbox.adapters.rabbitmq.publisher import Publisher
 from inbox.testing.faults import Catch, Direction, Fault, FaultProxy, is_commit
 from tests.crash.consumer import BROKER, SETTINGS, Links, at_work, linked
+from tests.crash.cuts import CUTS, Position, Repeated, drawn, positions_of
 from tests.crash.world import World
 
 pytestmark = pytest.mark.timeout(600)
 
-CUTS = (Fault.CUT_BEFORE, Fault.CUT_INSIDE, Fault.CUT_AFTER)
 #: What a delivery can be; each takes other packets.
 FLOWS = ("apply", "duplicate", "flaky", "reject")
-#: Positions of one test under a seed.
-DRAWN = 3
 SILENT = replace(SETTINGS, deadline=1)
 
 
@@ -32,31 +29,22 @@ async def links(world: World) -> AsyncIterator[Links]:
         yield made
 
 
-@dataclass(frozen=True)
-class Position:
-    """Where a link is cut."""
-
-    direction: Direction
-    number: int
-    fault: Fault
-
-
 @dataclass
-class Runs:
+class Deliveries(Repeated[str | None]):
     """Deliveries of one flow, one after the other, through one consumer."""
 
     links: Links
     publisher: Publisher
     flow: str
 
-    async def warm(self) -> None:
-        """Whatever was lost before is made again, and what it left has come back and ended."""
+    async def warm(self) -> str | None:
+        """After one delivery more; the id of an event that was applied, where the flow is a duplicate's."""
         if self.flow == "flaky":
             await self.links.wait_ended(await self.links.publish_behind_copies(self.publisher))
-        await self.run(await self.known())
+        await self.run(await self._known())
+        return await self._known()
 
-    async def known(self) -> str | None:
-        """The id of an event that was applied already, where the flow is a duplicate's."""
+    async def _known(self) -> str | None:
         if self.flow != "duplicate":
             return None
         identifier = await self.links.publish(self.publisher, "apply")
@@ -75,30 +63,6 @@ class Runs:
         await self.links.wait_ended(identifier)
         await self.links.wait_quiet()
 
-    async def count(self, proxy: FaultProxy) -> dict[Direction, int]:
-        """Packets of an undisturbed run over one link."""
-        await self.warm()
-        known = await self.known()
-        before = proxy.traffic.copy()
-        await self.run(known)
-        spent = proxy.traffic - before
-        return {direction: spent.sent(direction) for direction in Direction}
-
-    async def cut(self, proxy: FaultProxy, position: Position) -> None:
-        await self.warm()
-        known = await self.known()
-        broken = proxy.break_at(position.direction, position.number, position.fault)
-        await self.run(known)
-        assert broken.reached.is_set(), f"{position} was really reached"
-
-
-def drawn(positions: list[Position], request: pytest.FixtureRequest, number: int = DRAWN) -> list[Position]:
-    """All of them, or under a seed some."""
-    seed = request.config.getoption("--rotate")
-    if seed is None or len(positions) <= number:
-        return positions
-    return random.Random(f"{seed} {request.node.nodeid}").sample(positions, number)  # noqa: S311 - to be repeated
-
 
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("link", ["database", "broker"])
@@ -108,20 +72,9 @@ async def test_every_packet_of_a_delivery_is_cut(
 ) -> None:
     proxy: FaultProxy = getattr(links, link)
     async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
-        runs = Runs(links, publisher, flow)
-        counts = await runs.count(proxy)
-        assert all(counts.values()), counts
-        positions = [
-            Position(direction, number, fault)
-            for direction, packets in counts.items()
-            for number in range(1, packets + 1)
-            for fault in CUTS
-        ]
-        chosen = drawn(positions, request)
-        for position in chosen:
-            await runs.cut(proxy, position)
-        await runs.warm()
-    print(f"{flow} over the {link}: {counts}, {len(chosen)} of {len(positions)} positions")
+        deliveries = Deliveries(links, publisher, flow)
+        done = await deliveries.cut_everywhere(proxy, await deliveries.count(proxy), request)
+    print(f"{flow} over the {link}: {done}")
     await links.judge()
 
 
@@ -203,24 +156,19 @@ async def test_the_link_falls_silent_at_every_packet_and_never_says_a_word_again
     links.settings, links.broker_settings = SILENT, replace(BROKER, heartbeat=HEARTBEAT)
     proxy: FaultProxy = getattr(links, link)
     async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
-        runs = Runs(links, publisher, "apply")
-        counts = await runs.count(proxy)
-        # Heartbeats may be among what was counted: what is beyond the delivery is one of them, and as good a position.
-        positions = [
-            Position(direction, number, Fault.SILENCE)
-            for direction, packets in counts.items()
-            for number in range(1, packets + 1)
-        ]
+        deliveries = Deliveries(links, publisher, "apply")
+        # Heartbeats may be among what is counted: what is beyond the delivery is one of them, and as good a position.
+        positions = positions_of(await deliveries.count(proxy), (Fault.SILENCE,))
         for position in drawn(positions, request, 1):
-            await runs.warm()
+            await deliveries.warm()
             broken = proxy.break_at(position.direction, position.number, position.fault)
-            await runs.run(None)
+            await deliveries.run(None)
             async with asyncio.timeout(10):  # a heartbeat comes when it comes
                 await broken.reached.wait()
-        await runs.warm()  # over another link
+        await deliveries.warm()  # over another link
         # A silent link's delivery is the broker's again when it has missed the heartbeats, and comes before the next.
         await links.wait_alone()
-        await runs.warm()
+        await deliveries.warm()
     await links.judge()
 
 
@@ -228,13 +176,12 @@ async def test_links_that_are_as_slow_as_can_be(links: Links) -> None:
     """Every packet comes in pieces of a few octets."""
     async with Publisher(links.world.pair.amqp_url) as publisher, at_work(links):
         for flow in FLOWS:
-            runs = Runs(links, publisher, flow)
-            await runs.warm()
-            known = await runs.known()
+            deliveries = Deliveries(links, publisher, flow)
+            known = await deliveries.warm()
             for proxy in (links.database, links.broker):
                 proxy.throttle(8000)
                 proxy.delay(0.002)
-            await runs.run(known)
+            await deliveries.run(known)
             for proxy in (links.database, links.broker):
                 proxy.throttle(None)
                 proxy.delay(0)
