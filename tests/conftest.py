@@ -26,6 +26,7 @@ DESELECTED = pytest.StashKey[dict[str, int]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pair", choices=[*PAIRS], help="run on this pair of servers only")
+    parser.addoption("--driver", choices=DRIVERS, help="reach the databases over this driver only")
     parser.addoption(
         "--rotate", type=int, metavar="SEED", help="run each test on one of its pairs and drivers, drawn by this seed"
     )
@@ -43,9 +44,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "pair" in metafunc.fixturenames:
-        only = metafunc.config.getoption("--pair")
-        metafunc.parametrize("pair", [only] if only else [*PAIRS], indirect=True)
+    for name, all_of_them in (("driver", DRIVERS), ("pair", [*PAIRS])):
+        if name in metafunc.fixturenames:
+            only = metafunc.config.getoption(f"--{name}")
+            metafunc.parametrize(name, [only] if only else all_of_them, indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -147,7 +149,7 @@ def pair(request: pytest.FixtureRequest, services: Services) -> Iterator[Pair]:
     """
     names = PAIRS[request.param]
     database, broker = services[names.database], services[names.broker]
-    made = Pair(request.param, database, broker, create_schema(database, request.node.name))
+    made = Pair(request.param, database, broker, create_schema(database, request.node.name), driver_of(request.node))
     yield made
     for service in (database, broker):
         if service.is_ours:
@@ -158,6 +160,20 @@ def pair(request: pytest.FixtureRequest, services: Services) -> Iterator[Pair]:
     asyncio.run(delete_names(made))
 
 
-@pytest.fixture(params=DRIVERS)
+def driver_of(item: pytest.Item) -> Driver:
+    """Over which driver a test runs: the one it was collected with, or was asked for, or else one that is drawn.
+
+    So half of the tests that do not care run over either, and under each seed others; a failure says over which.
+    """
+    callspec = getattr(item, "callspec", None)
+    given = callspec.params.get("driver") if callspec is not None else None
+    asked = given or item.config.getoption("--driver")
+    seed = item.config.getoption("--rotate") or 0
+    found = asked or DRIVERS[rotation.number_of(seed, item.nodeid) % len(DRIVERS)]
+    item.add_report_section("setup", "driver", f"the database was reached over {found}")
+    return cast("Driver", found)
+
+
+@pytest.fixture
 def driver(request: pytest.FixtureRequest) -> Driver:
     return cast("Driver", request.param)

@@ -19,17 +19,22 @@ DRIVERS: tuple[Driver, ...] = ("aiomysql", "asyncmy")
 
 @dataclass(frozen=True)
 class Pair:
-    """A database and a broker of one age. The database is this test's own; on the broker its names are."""
+    """A database and a broker of one age. The database is this test's own; on the broker its names are.
+
+    Attributes:
+        driver: over which this test reaches the database, unless it asks for another.
+    """
 
     id: str
     database: Service
     broker: Service
     schema: str
+    driver: Driver = "aiomysql"
     _handed_out: list[str] = field(default_factory=list, repr=False)
 
     @property
     def database_url(self) -> str:
-        return self.url_for("aiomysql")
+        return self.url_for(self.driver)
 
     def url_for(self, driver: Driver, *, user: str | None = None, password: str | None = None) -> str:
         """The SQLAlchemy URL of this test's database, over another driver or as another user."""
