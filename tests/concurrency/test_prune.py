@@ -83,7 +83,7 @@ async def fill(rig: MySQLRetentionRig) -> None:
 
 
 async def test_live_traffic_sees_no_lock_and_every_claim_holds(pair: Pair) -> None:
-    rig = MySQLRetentionRig(pair, "aiomysql")
+    rig = MySQLRetentionRig(pair, pair.driver)
     await rig.create()
     await fill(rig)
     kept = {row[0] for row in await rig.sql("SELECT record_key FROM inbox_quarantine")}

@@ -40,7 +40,7 @@ def bound_url(world: World) -> Iterator[str]:
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON `{world.pair.schema}`.* TO '{USER}'@'%'",
     )
     try:
-        yield world.pair.url_for("aiomysql", user=USER, password=USER)
+        yield world.pair.url_for(world.pair.driver, user=USER, password=USER)
     finally:
         switch(world, read_only=False)
         execute(world, f"DROP USER '{USER}'@'%'")

@@ -1,4 +1,4 @@
-"""`python -m tests.documents.site`: put the tests to which pages link into the built site, and let the links lead there.
+"""`python -m tests.documents.site`: put tests to which pages link into the built site, and let the links lead there.
 
 In the repository a link to `../tests/crash/test_zombies.py` leads to the file. Of that the site has a copy, as text.
 """

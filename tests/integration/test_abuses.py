@@ -51,7 +51,7 @@ def pair(request: pytest.FixtureRequest, services: Services, databases: Callable
 
 @pytest.fixture
 def url(pair: Pair) -> str:
-    return pair.url_for("aiomysql")
+    return pair.database_url
 
 
 @pytest.fixture
@@ -308,11 +308,11 @@ async def test_a_task_that_outlives_its_handler_is_refused_between_units(bench: 
     await the_next_unit_is_right(bench)
 
 
-async def test_a_statement_on_another_units_session_dooms_the_unit_that_sent_it(bench: Bench) -> None:
+async def test_a_statement_on_another_units_session_dooms_the_unit_that_sent_it(bench: Bench, driver: Driver) -> None:
     borrowed, done = asyncio.Event(), asyncio.Event()
     lent: list[AsyncSession] = []
     names, others = bench.open_accounts(), bench.open_accounts()
-    neighbour = Bench(bench.url, "aiomysql")
+    neighbour = Bench(bench.url, driver)
 
     async def lends(_: object, session: AsyncSession) -> None:
         lent.append(session)

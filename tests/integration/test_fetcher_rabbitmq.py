@@ -37,7 +37,7 @@ class World:
 
     def __init__(self, pair: Pair, rig: MySQLRig | None = None, *, tenant: str = TENANT, amqp_url: str = "") -> None:
         self.pair = pair
-        self.rig = rig or MySQLRig(pair, "aiomysql")
+        self.rig = rig or MySQLRig(pair, pair.driver)
         self.amqp_url = amqp_url or pair.amqp_url
         self.exchange, self.queue = pair.unique("job.events"), pair.unique("billing")
         for name in [f"{self.queue}.dead", *(retry.name for retry in retry_queues(self.queue, DELAYS))]:
@@ -214,7 +214,7 @@ async def test_what_a_wrong_key_refused_is_applied_by_a_replay_with_the_right_on
 async def test_two_tenants_on_two_virtual_hosts_take_their_own_events_only(pair: Pair) -> None:
     worlds = []
     user = urlsplit(pair.amqp_url).username or ""
-    rig = MySQLRig(pair, "aiomysql")
+    rig = MySQLRig(pair, pair.driver)
     await rig.create()
     for tenant in ("tenant-a", "tenant-b"):
         await asyncio.to_thread(pair.broker.control, "add_vhost", tenant)

@@ -20,7 +20,7 @@ REPORT = WorkerReport(b"w" * 16, "host-1", 4711, "consuming", {"applied": 1})
 
 @pytest.fixture
 async def rig(pair: Pair) -> MySQLRig:
-    made = MySQLRig(pair, "aiomysql")
+    made = MySQLRig(pair, pair.driver)
     await made.create()
     return made
 

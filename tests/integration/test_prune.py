@@ -44,7 +44,7 @@ SWEEPS = RetentionSql(define_tables(MetaData())).sweeps
 
 @pytest.fixture
 async def rig(pair: Pair) -> MySQLRetentionRig:
-    rig = MySQLRetentionRig(pair, "aiomysql")
+    rig = MySQLRetentionRig(pair, pair.driver)
     await rig.create()
     return rig
 
@@ -357,7 +357,7 @@ async def test_a_user_who_may_not_delete_is_told(rig: MySQLRetentionRig) -> None
     await rig.sql(f"CREATE USER '{user}'@'%%' IDENTIFIED BY 'reader'", _=0)
     try:
         await rig.sql(f"GRANT SELECT ON `{rig.pair.schema}`.* TO '{user}'@'%%'", _=0)
-        store = rig.store(url=rig.pair.url_for("aiomysql", user=user, password="reader"))
+        store = rig.store(url=rig.pair.url_for(rig.driver, user=user, password="reader"))
         with pytest.raises(ConfigurationError, match="GRANT SELECT and DELETE"):
             await prune(store)
         assert len(await rig.keys()) == 10

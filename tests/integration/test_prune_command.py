@@ -20,7 +20,7 @@ QUICKLY = (*SLOWLY[:6], "--json")
 
 @pytest.fixture
 async def rig(pair: Pair) -> MySQLRetentionRig:
-    rig = MySQLRetentionRig(pair, "aiomysql")
+    rig = MySQLRetentionRig(pair, pair.driver)
     await rig.create()
     return rig
 

@@ -19,7 +19,7 @@ ALL = Selection((*QuarantineState,))
 
 @pytest.fixture
 async def rig(pair: Pair) -> MySQLRig:
-    rig = MySQLRig(pair, "aiomysql")
+    rig = MySQLRig(pair, pair.driver)
     await rig.create()
     return rig
 

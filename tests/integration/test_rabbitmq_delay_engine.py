@@ -47,7 +47,7 @@ class Route:
 class World:
     def __init__(self, pair: Pair, url: str) -> None:
         self.pair = pair
-        self.rig = MySQLRig(pair, "aiomysql")
+        self.rig = MySQLRig(pair, pair.driver)
         self.exchange, self.queue = pair.unique("jobs"), pair.unique("orders")
         for name in [f"{self.queue}.dead", *(retry.name for retry in retry_queues(self.queue, DELAYS))]:
             pair.discard(name)

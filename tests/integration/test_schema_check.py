@@ -422,7 +422,7 @@ async def test_select_on_the_tables_is_all_that_checking_needs(
         try:
             for table in tables.all:
                 cursor.execute(f"GRANT SELECT ON `{pair.schema}`.{table.name} TO {user}")
-            weak = create_async_engine(pair.url_for("aiomysql", user=user, password="secret"), poolclass=NullPool)
+            weak = create_async_engine(pair.url_for(pair.driver, user=user, password="secret"), poolclass=NullPool)
             without_view = await schema.check(weak, tables)
             cursor.execute(f"GRANT SELECT ON `{pair.schema}`.inbox_view TO {user}")
             with_view = await schema.check(weak, tables)

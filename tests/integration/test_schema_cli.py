@@ -140,7 +140,7 @@ def test_a_user_that_may_not_create_is_told_which_rights_are_missing(run: Run, p
     execute(pair, f"CREATE USER {user} IDENTIFIED BY 'secret'")
     try:
         execute(pair, f"GRANT SELECT ON `{pair.schema}`.* TO {user}")
-        result = run("apply", url=pair.url_for("aiomysql", user=user, password="secret"))
+        result = run("apply", url=pair.url_for(pair.driver, user=user, password="secret"))
     finally:
         execute(pair, f"DROP USER {user}")
     assert result.exit_code == UNUSABLE

@@ -354,7 +354,7 @@ async def test_a_rollback_that_is_not_answered_ends_all_the_same(far: Bench, pro
 
 
 async def test_an_orphan_on_a_half_open_link_is_ended_by_the_server(pair: Pair, proxy: FaultProxy) -> None:
-    async with opened(pair.database_url, "aiomysql", port=proxy.port, deadline=0.5) as bench:
+    async with opened(pair.database_url, pair.driver, port=proxy.port, deadline=0.5) as bench:
         unit = await bench.unit()
         await unit.claim(bench.record())
         proxy.stall()
