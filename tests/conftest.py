@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -44,10 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    for name, all_of_them in (("driver", DRIVERS), ("pair", [*PAIRS])):
-        if name in metafunc.fixturenames:
-            only = metafunc.config.getoption(f"--{name}")
-            metafunc.parametrize(name, [only] if only else all_of_them, indirect=True)
+    if "pair" in metafunc.fixturenames:
+        only = metafunc.config.getoption("--pair")
+        metafunc.parametrize("pair", [only] if only else [*PAIRS], indirect=True)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,6 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kind = item.path.relative_to(TESTS).parts[0]
         if kind in KINDS:
             item.add_marker(kind)
+    if (only := config.getoption("--driver")) is not None:
+        _take_out(config, items, {item for item in items if _given_driver(item) in {*DRIVERS} - {only}})
     seed = config.getoption("--rotate")
     if seed is not None:
         _take_out(config, items, set(rotation.left_out(items, seed)))
@@ -126,7 +127,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         services.close()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter", config: pytest.Config) -> None:
     for reason, count in config.stash.get(DESELECTED, {}).items():
         terminalreporter.write_line(f"NOT RUN: {count} tests, each {reason}", red=True, bold=True)
     services = config.stash.get(SERVICES_OF_RUN, None)
@@ -165,15 +166,19 @@ def driver_of(item: pytest.Item) -> Driver:
 
     So half of the tests that do not care run over either, and under each seed others; a failure says over which.
     """
-    callspec = getattr(item, "callspec", None)
-    given = callspec.params.get("driver") if callspec is not None else None
-    asked = given or item.config.getoption("--driver")
+    asked = _given_driver(item) or item.config.getoption("--driver")
     seed = item.config.getoption("--rotate") or 0
     found = asked or DRIVERS[rotation.number_of(seed, item.nodeid) % len(DRIVERS)]
     item.add_report_section("setup", "driver", f"the database was reached over {found}")
     return cast("Driver", found)
 
 
-@pytest.fixture
+def _given_driver(item: pytest.Item) -> Any:
+    """The driver among the parameters of a test, where there is one."""
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("driver") if callspec is not None else None
+
+
+@pytest.fixture(params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> Driver:
     return cast("Driver", request.param)

@@ -264,6 +264,8 @@ def test_asyncio_quotes_nothing(lines: Callable[[], list[dict[str, Any]]]) -> No
 
 
 def test_what_nothing_catches_is_a_line_without_its_text(lines: Callable[[], list[dict[str, Any]]]) -> None:
+    configure_logging(LogLevel.DEBUG, LogFormat.JSON)  # again: pytest 8.3 puts hooks of its own there for a test's call
+
     class Unraisable:
         def __del__(self) -> None:
             raise OSError(SECRET)
