@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rotate", type=int, metavar="SEED", help="run each test on one of its pairs and drivers, drawn by this seed"
     )
+    parser.addoption("--one-in", type=int, default=1, metavar="N", help="with --rotate: a draw of the tests, 1 of N")
     parser.addoption("--without-pure", action="store_true", help="leave out what no library can change (tests/pure.py)")
 
 
@@ -59,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _take_out(config, items, {item for item in items if _given_driver(item) in {*DRIVERS} - {only}})
     seed = config.getoption("--rotate")
     if seed is not None:
-        _take_out(config, items, set(rotation.left_out(items, seed)))
+        _take_out(config, items, set(rotation.left_out(items, seed, config.getoption("--one-in"))))
     if config.getoption("--without-pure"):
         _take_out(config, items, {item for item in items if is_pure(item.path)})
     services = Services(say=_say(config))

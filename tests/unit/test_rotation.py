@@ -56,8 +56,8 @@ def test_subjects_without_servers_take_their_turn_among_those_on_servers() -> No
     assert {turn[0].name for turn in turns} == {"test_broker", "test_file"}
 
 
-def chosen(tests: list[Test], seed: int) -> list[Test]:
-    out = left_out(cast("list[pytest.Item]", tests), seed)
+def chosen(tests: list[Test], seed: int, one_in: int = 1) -> list[Test]:
+    out = left_out(cast("list[pytest.Item]", tests), seed, one_in)
     return [test for test in tests if cast("pytest.Item", test) not in out]
 
 
@@ -83,6 +83,23 @@ def test_the_drivers_take_turns_as_the_servers_do() -> None:
     ]
     assert {len(chosen(tests, seed)) for seed in range(20)} == {1}
     assert {test.nodeid for seed in range(50) for test in chosen(tests, seed)} == {test.nodeid for test in tests}
+
+
+def test_of_a_third_of_the_tests_each_has_its_turn_and_a_pair_and_conformance_is_whole() -> None:
+    tests = [
+        Test(folder, f"test_{number}", {"pair": pair})
+        for folder in ("integration", "conformance")
+        for number in range(30)
+        for pair in ("newest", "oldest")
+    ] + [Test("unit", f"test_{number}", {}) for number in range(30)]
+    ran = {seed: chosen(tests, seed, 3) for seed in range(60)}
+    for turn in ran.values():
+        of = Counter(test.folder for test in turn)
+        assert of["conformance"] == 30
+        assert 0 < of["integration"] < 30
+        assert 0 < of["unit"] < 30
+        assert len({(test.folder, test.name) for test in turn}) == len(turn), "one pair of each"
+    assert {test.nodeid for turn in ran.values() for test in turn} == {test.nodeid for test in tests}
 
 
 def test_what_has_no_servers_runs_always() -> None:
