@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from inbox.runtime.loops import LOOP_VARIABLE, EventLoop
 from tests import rotation
 from tests.pairs import DRIVERS, Driver, Pair, create_schema, delete_names, drop_schema
 from tests.pure import is_pure
@@ -21,6 +23,8 @@ from tests.services.session import Services, names_of
 TESTS = Path(__file__).parent
 KINDS = ("unit", "architecture", "conformance", "integration", "crash", "concurrency", "acceptance")
 SERVICES_OF_RUN = pytest.StashKey[Services]()
+#: Those that there are here.
+LOOPS = [EventLoop.ASYNCIO, *([EventLoop.UVLOOP] if find_spec("uvloop") else [])]
 DESELECTED = pytest.StashKey[dict[str, int]]()
 
 
@@ -160,6 +164,17 @@ def pair(request: pytest.FixtureRequest, services: Services) -> Iterator[Pair]:
             service.start()
     drop_schema(database, made.schema)
     asyncio.run(delete_names(made))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the workers that a test starts run on a loop that is drawn for it; a failure says on which."""
+    if item.get_closest_marker("unit") or item.get_closest_marker("architecture"):
+        os.environ.pop(LOOP_VARIABLE, None)
+        return
+    seed = item.config.getoption("--rotate") or 0
+    found = LOOPS[rotation.number_of(seed, f"loop {item.nodeid}") % len(LOOPS)]
+    os.environ[LOOP_VARIABLE] = found
+    item.add_report_section("setup", "loop", f"workers ran on {found}")
 
 
 def driver_of(item: pytest.Item) -> Driver:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from inbox.core.facts import fact
 from inbox.errors import InboxError, StopTimeout
+from inbox.runtime.loops import EventLoop, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ class Exit(IntEnum):
     STOPPED_HARD = 3
 
 
-def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Exit:
+def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None, loop: EventLoop = EventLoop.AUTO) -> Exit:
     """Run `inbox` until SIGTERM or SIGINT, in this process and on an event loop of its own.
 
     A handler that blocks the event loop cannot be cancelled, nor can a thread that one has left behind:
@@ -50,6 +51,7 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
     Args:
         inbox: what to run; it runs once.
         started: called when consuming begins.
+        loop: on which kind of event loop.
 
     Returns:
         How it ended; whatever was wrong has been logged in one line.
@@ -62,7 +64,7 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
             started()
 
     try:
-        _run(inbox, on_start)
+        _run(inbox, on_start, loop.found())
     except InboxError as error:
         if not has_started.is_set():
             told = fact("not-started", error=type(error).__name__)
@@ -78,7 +80,7 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None) -> Ex
     return Exit.STOPPED
 
 
-def _run(inbox: Inbox, started: Callable[[], None]) -> None:
+def _run(inbox: Inbox, started: Callable[[], None], kind: EventLoop) -> None:
     watchdog = Watchdog(lambda: _end_hard(StopTimeout(inbox.running_handlers)))
     loop: asyncio.AbstractEventLoop | None = None
 
@@ -103,7 +105,7 @@ def _run(inbox: Inbox, started: Callable[[], None]) -> None:
 
     try:
         with _calling(stop):
-            asyncio.run(run())
+            run_on(kind, run())
     finally:
         watchdog.close()
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from inbox.core.crashpoints import CrashPoint, When
 from inbox.errors import StartupError
+from inbox.runtime.loops import LOOP_VARIABLE, EventLoop, run_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -280,7 +281,7 @@ def _run(
         await inbox.run(started=lambda: tell(_READY))
 
     try:
-        asyncio.run(main())
+        run_on(EventLoop(os.environ.get(LOOP_VARIABLE, EventLoop.AUTO)).found(), main())
     except StartupError as error:
         tell(f"{_REFUSED}{error}")
         sys.exit(2)  # as `inbox run` does

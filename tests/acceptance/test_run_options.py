@@ -54,6 +54,13 @@ async def sold(event: Event, session: AsyncSession) -> None:
             except LookupError:
                 logging.getLogger("shop").exception("no such card")
 """
+NAMES_ITS_LOOP = f"""{HEAD}
+
+@inbox.handler("sold")
+async def sold(event: Event, session: AsyncSession) -> None:
+    kind = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    logging.getLogger("shop").warning("handled on %s", kind)
+"""
 KINDS = ("text", "nasty", "reject", "task", "thread", "own")
 ENVELOPE = {"time", "level", "logger", "pid", "message", "what"}
 
@@ -122,6 +129,22 @@ async def test_an_option_wins_over_the_environment_and_text_stays_text(project: 
     assert "{" not in line
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+async def test_workers_run_on_the_loop_that_is_asked_for(project: Project, loop: str, workers: str) -> None:
+    project.write("shop/app.py", NAMES_ITS_LOOP)
+    await project.declare()
+    await project.publish("a", "b")
+    words = ("run", TARGET, "--workers", workers, "--loop", loop.upper(), "--log-format", "json")
+    async with running(*words, env=project.env, cwd=project.folder) as command:
+        await command.wait_for("handled on", times=2)
+        ended = await command.stop()
+    assert ended.code == 0
+    lines = parsed(command)
+    assert {line["message"] for line in lines if line["logger"] == "shop"} == {f"handled on {loop}"}
+    assert [line["loop"] for line in lines if line["what"] == "starting"] == [loop]
+
+
 async def test_a_refusal_and_a_defect_of_theirs_are_objects_too() -> None:
     for target, code, what, error in (
         ("nowhere.at.all:inbox", 2, "not-started", "ConfigurationError"),
@@ -144,6 +167,7 @@ async def test_a_refusal_and_a_defect_of_theirs_are_objects_too() -> None:
         ((), {"INBOX_LOG_FORMAT": "xml"}, "'xml' is not one of 'text', 'json'"),
         ((), {"INBOX_LOG_LEVEL": "loud"}, "'loud' is not one of 'debug'"),
         (("--workers", "257"), {}, "'--workers'"),
+        (("--loop", "libuv"), {}, "'auto', 'asyncio', 'uvloop'"),
     ],
     ids=str,
 )
