@@ -21,7 +21,8 @@ class Consumer:
         program: module, or `node`.
         driver, loop, handler: how it reaches the database, on which event loop, with what in the handler's hands.
         batch: events that may share a transaction.
-        prefetch: deliveries in hand for each event at work; None leaves it to the consumer's own default.
+        prefetch: deliveries in hand for each event at work, of which a transaction of many is a batch's worth; None
+            leaves it to the consumer's own default.
         needs: module that must be installed.
     """
 
@@ -63,7 +64,7 @@ def _inbox(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Con
 
 
 def _batches(handler: str, driver: str = "aiomysql", loop: str = "asyncio") -> Consumer:
-    """The inbox with group commit. It has four times as many in hand as are in flight, like without."""
+    """The inbox with group commit. It has four times a batch in hand, its default."""
     alone = _inbox(handler, driver, loop)
     told = alone.id.removeprefix("inbox-").removeprefix("batch-")
     return replace(alone, id=f"inbox-batch-{told}", batch=BATCH, prefetch=4)

@@ -258,9 +258,10 @@ async def _process(words: Sequence[str], urls: tuple[str, str]) -> AsyncIterator
 
 def _words(cell: Cell, queue: str, expect: int, *, is_fed: bool) -> list[str]:
     consumer, in_flight = cell.consumer, cell.load.in_flight
+    at_work = max(in_flight, consumer.batch)
     words = ["--queue", queue, "--in-flight", str(in_flight), "--expect", str(expect)]
     words += ["--tells-each"] if is_fed else []
-    words += ["--prefetch", str(in_flight * consumer.prefetch)] if consumer.prefetch is not None else []
+    words += ["--prefetch", str(at_work * consumer.prefetch)] if consumer.prefetch is not None else []
     if consumer.program == "node":
         return [shutil.which("node") or "node", str(NODE_FOLDER / "consumer.js"), *words]
     words += ["--driver", consumer.driver, "--loop", consumer.loop, "--handler", consumer.handler]

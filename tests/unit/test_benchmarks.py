@@ -74,10 +74,11 @@ def test_batches_are_measured_beside_those_by_hand_on_both_drivers() -> None:
 
 
 def test_a_batch_has_two_lanes_and_what_the_runner_puts_in_its_hands() -> None:
-    job = Job("mysql://", "amqp://", "q", 32, 128, 9, "aiomysql", "connection", "asyncio", 100, False)
+    job = Job("mysql://", "amqp://", "q", 32, 400, 9, "aiomysql", "connection", "asyncio", 100, False)
     settings = settings_of(job)
-    assert (settings.concurrency, settings.effective_prefetch, settings.batch) == (2, 128, Batch(max=100))
-    assert settings_of(replace(job, in_flight=1, prefetch=4)).concurrency == 1
+    assert (settings.concurrency, settings.effective_prefetch, settings.batch) == (2, 400, Batch(max=100))
+    assert settings_of(replace(job, in_flight=1)).concurrency == 1
+    assert replace(settings, prefetch=None).effective_prefetch == 400, "what the runner gives is the default"
     assert settings_of(replace(job, batch=1)).batch is None
 
 
