@@ -60,7 +60,8 @@ demo: $(VENV)/.demo
 	$(BIN)/inbox demo $(ARGS)
 
 ## Events per second beside consumers by hand, on servers with their data on a disk: about an hour. What, and how it is
-## judged, is in docs/performance.md; make bench ARGS="--plan" lists it, ARGS="--only 'inbox-session,.* 8 in'" is a part.
+## judged, is in docs/performance.md; make bench ARGS="--plan" lists it, ARGS=--goals is what it is judged by, in twenty
+## minutes, and ARGS="--only 'inbox-session,.* 8 in'" a part.
 bench: $(VENV)/.made
 	$(BIN)/python -m benchmarks.run $(ARGS)
 

@@ -22,6 +22,7 @@ from pymysql.err import MySQLError
 from benchmarks.catalog import NODE, Cell, estimate, events_of, full_grid, only, quick_grid
 from benchmarks.database import Durability, fresh_database
 from benchmarks.disk import Place, place_of
+from benchmarks.goals import goals_grid, goals_table, judged
 from benchmarks.machine import commit, machine, versions
 from benchmarks.measure import ROOT, Servers, Wrong, count_run, time_run
 from benchmarks.node import why_no_node
@@ -38,6 +39,7 @@ _PUBLISHED: Final = ROOT / "benchmarks/results"
 _PARTIAL: Final = ROOT / "build/bench/results"
 #: On a disk, short, and open to the user that servers run as; what lies there survives a restart (hier(7)).
 DATA: Final = Path("/var/tmp")  # noqa: S108 - a name that nobody can guess is made in it
+_GRIDS: Final = {"full": full_grid, "quick": quick_grid, "goals": goals_grid}
 _COUNTED: Final = 200
 _COUNTED_ALONE: Final = 50
 
@@ -46,10 +48,11 @@ Each consumer is a process of its own and consumes the same events from a quorum
 started. Rounds are interleaved: in each, all consumers run one after the other under each load, in an order that is
 drawn anew. A ratio is taken within a round, to `raw` under the same load; told are medians. After every run it is
 checked that each event had its effect once, has its row, and that the queue is empty: whoever is fast and wrong does
-not count, and neither does the run.
+not count, and neither does the run. A goal that is missed is told, and voids nothing.
 
   python -m benchmarks.run --plan                        what would be measured, and how long it takes
   python -m benchmarks.run --quick                       a look, four minutes
+  python -m benchmarks.run --goals                       what it is judged by, in full, twenty minutes
   python -m benchmarks.run --only 'inbox-session,.* 8 in' --rounds 3
                                                          a part; `raw` is measured with it, for the ratio
   INBOX_MYSQL_DSN=mysql://… INBOX_RABBIT4_DSN=amqp://… python -m benchmarks.run
@@ -67,7 +70,7 @@ class Session:
         cells: in the order in which they are listed.
         rounds: timed ones; one that counts on the wire comes before.
         events: deliveries of each timed run; None leaves them to the load.
-        quick: fewer of them.
+        grid: `full`, `quick` or `goals`.
         draw: decides everything that is drawn.
         machine: what it runs on, and how busy that was before.
         void: reasons for which nothing of it may be quoted.
@@ -79,7 +82,7 @@ class Session:
     cells: Sequence[Cell]
     rounds: int
     events: int | None
-    quick: bool
+    grid: str
     draw: random.Random
     machine: dict[str, Any] = field(default_factory=machine)
     void: list[str] = field(default_factory=list)
@@ -102,7 +105,7 @@ class Session:
 
     async def _run(self, number: int, runs: Runs, servers: Servers) -> None:
         cell = runs.cell
-        count = self.events or events_of(cell.load, quick=self.quick)
+        count = self.events or events_of(cell.load, quick=self.grid == "quick")
         try:
             if number == 0:
                 together = max(3 * cell.load.in_flight, 6 * cell.consumer.batch)
@@ -144,7 +147,7 @@ class Session:
         return {
             "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             "commit": commit(),
-            "grid": "quick" if self.quick else "full",
+            "grid": self.grid,
             "is_whole": is_whole(options),
             "rounds": self.rounds,
             "seed": options.seed,
@@ -182,9 +185,10 @@ def running(session: Session, options: argparse.Namespace) -> Iterator[dict[str,
 
 def choose(options: argparse.Namespace) -> Session:
     """What is to be measured, without what is not installed."""
-    cells = only(quick_grid() if options.quick else full_grid(), options.only)
+    grid = "quick" if options.quick else "goals" if options.goals else "full"
+    cells = only(_GRIDS[grid](), options.only)
     missing = {cell.consumer.id for cell in cells if not cell.consumer.is_installed}
-    session = Session((), options.rounds or (3 if options.quick else 5), options.events, options.quick, _draw(options))
+    session = Session((), options.rounds or (3 if options.quick else 5), options.events, grid, _draw(options))
     if missing:
         session.notes.append(f"left out, for their libraries are not installed: {', '.join(sorted(missing))}")
     if not options.plan and any(cell.consumer == NODE for cell in cells) and (why := why_no_node()) is not None:
@@ -200,9 +204,10 @@ def _draw(options: argparse.Namespace) -> random.Random:
 
 def write(session: Session, measured: Sequence[Runs], options: argparse.Namespace) -> str:
     """Write what came of it; the table."""
-    header = session.header(options)
+    found = judged(measured)
+    header = session.header(options) | {"goals": [each.row() for each in found]}
     listed = rows(measured, {pair: _product(found["version"]) for pair, found in session.data.items()})
-    shown = table(listed)
+    shown = "\n".join(part for part in (table(listed), goals_table(found)) if part)
     folder: Path = options.results or (_PUBLISHED if header["is_whole"] else _PARTIAL)
     history = folder / "history"
     history.mkdir(parents=True, exist_ok=True)
@@ -251,6 +256,9 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="fewer cells, events and rounds: four minutes")
+    parser.add_argument(
+        "--goals", action="store_true", help="the cells by which the inbox is judged, in full: twenty minutes"
+    )
     parser.add_argument("--only", action="append", default=[], metavar="REGEX", help="only cells whose name matches")
     parser.add_argument(
         "--plan", action="store_true", help="list the cells and the time they take, and measure nothing"
@@ -264,6 +272,8 @@ def read(words: Sequence[str] | None) -> argparse.Namespace:
         "--results", type=Path, help="folder for what is written (benchmarks/results; of a part: build/bench/results)"
     )
     options = parser.parse_args(words)
+    if options.quick and options.goals:
+        parser.error("--quick or --goals, not both")
     for name in ("rounds", "events"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1")

@@ -17,6 +17,7 @@ from benchmarks.consumers.contract import Job
 from benchmarks.consumers.inbox_worker import settings_of
 from benchmarks.database import Durability
 from benchmarks.disk import Place, place_of
+from benchmarks.goals import GOALS, goals_grid, goals_table, judged
 from benchmarks.measure import Servers, Timing, WireCount, Wrong
 from benchmarks.memory import FIRST_EVENTS_MB, PREFETCH, Case, Course
 from benchmarks.memory import markdown as memory_table
@@ -40,7 +41,7 @@ def test_every_consumer_is_a_program_that_exists() -> None:
     assert [program for program in programs if find_spec(program) is None] == []
 
 
-@pytest.mark.parametrize("grid", [quick_grid(), full_grid()], ids=["quick", "full"])
+@pytest.mark.parametrize("grid", [quick_grid(), full_grid(), goals_grid()], ids=["quick", "full", "goals"])
 def test_a_grid_measures_raw_under_each_of_its_loads_once(grid: list[Cell]) -> None:
     assert len(set(grid)) == len(grid)
     assert {cell.load for cell in grid} == {cell.load for cell in grid if cell.consumer == RAW}
@@ -80,6 +81,48 @@ def test_a_batch_has_two_lanes_and_what_the_runner_puts_in_its_hands() -> None:
     assert settings_of(replace(job, in_flight=1)).concurrency == 1
     assert replace(settings, prefetch=None).effective_prefetch == 400, "what the runner gives is the default"
     assert settings_of(replace(job, batch=1)).batch is None
+
+
+def test_what_it_is_judged_by_is_part_of_the_full_grid_and_has_both_consumers_of_each_goal() -> None:
+    grid = goals_grid()
+    assert {*grid} <= {*full_grid()}
+    assert len({*grid}) == len(grid)
+    for goal in GOALS:
+        assert {goal.who, goal.of} <= {cell.consumer.id for cell in grid if cell.load == goal.load}
+    assert run.main(["--goals", "--plan", "--only", "one alone"]) == 0
+    with pytest.raises(SystemExit):
+        run.read(["--goals", "--quick"])
+
+
+def test_a_goal_is_judged_by_the_median_of_its_rounds_where_both_were_measured() -> None:
+    at_8, alone = Load(), Load("one alone", 1)
+    measured = [
+        timed("raw", at_8, [100, 100, 100]),
+        timed("inbox-connection", at_8, [90, 120, 121]),
+        timed("core", at_8, [100, 100, 100]),
+        timed("inbox-session", at_8, [110, 110, 110]),
+        timed("raw", alone, [1, 1, 1], p50_ms=1.0),
+        timed("inbox-session", alone, [1, 1, 1], p50_ms=1.08),
+    ]
+    found = {(each.goal.who, each.goal.of, each.goal.load): each for each in judged(measured)}
+    assert {key: each.is_reached for key, each in found.items()} == {
+        ("inbox-connection", "raw", at_8): True,
+        ("inbox-session", "raw", at_8): True,
+        ("inbox-session", "core", at_8): False,
+        ("inbox-session", "raw", alone): True,
+    }
+    row = found["inbox-connection", "raw", at_8].row()
+    assert (row["wanted"], row["ratio"], row["low"], row["high"], row["is_reached"]) == (1.2, 1.2, 0.9, 1.21, True)
+    told = goals_table(judged(measured))
+    assert "| inbox-session, all-new, 8 in flight | core | 1.25 | 1.10 | 1.10 … 1.10 | missed |" in told
+    assert goals_table([]) == ""
+
+
+def timed(name: str, load: Load, rates: list[float], p50_ms: float = 1.0) -> Runs:
+    consumer = next(consumer for consumer in CONSUMERS if consumer.id == name)
+    return Runs(
+        Cell(consumer, load), timings={number: timing(rate, p50_ms) for number, rate in enumerate(rates, start=1)}
+    )
 
 
 def test_loads_differ_in_name_or_number() -> None:
@@ -262,7 +305,7 @@ def test_less_than_full_durability_voids_the_run(
     monkeypatch: pytest.MonkeyPatch, flush: int, sync_binlog: int, filesystem: str, reasons: list[str]
 ) -> None:
     monkeypatch.setattr(run, "place_of", lambda folder: Place(str(folder), filesystem, 200.0))
-    session = run.Session([], 5, None, False, draw(1))
+    session = run.Session([], 5, None, "full", draw(1))
     session.look_at_database("newest", Durability("9.7.4-2", flush, sync_binlog, "/data"), memory_is_fine=False)
     assert session.void == reasons
     assert session.data["newest"].items() >= {"folder": "/data", "filesystem": filesystem, "sync_us": 200.0}.items()
@@ -282,7 +325,7 @@ async def test_whoever_was_wrong_once_is_asked_no_more(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(run, "count_run", count_run)
     monkeypatch.setattr(run, "time_run", time_run)
-    session = run.Session([Cell(RAW, Load()), Cell(CONNECTION, Load())], 3, None, False, draw(1))
+    session = run.Session([Cell(RAW, Load()), Cell(CONNECTION, Load())], 3, None, "full", draw(1))
     raw, inbox = await session.measure({"newest": cast("Servers", None)})
     assert sorted(asked) == ["inbox-connection", "raw", "raw", "raw"]
     assert (len(raw.timings), inbox.wrong) == (3, "an effect too many")
