@@ -121,8 +121,12 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 async def server_that(answer: Answer) -> AsyncIterator[tuple[str, list[str]]]:
     """Its address, and the requests that it was sent."""
     requests: list[str] = []
+    serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.add(task)
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 requests.append(head.decode().splitlines()[0])
@@ -136,6 +140,9 @@ async def server_that(answer: Answer) -> AsyncIterator[tuple[str, list[str]]]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
+    for task in serving:
+        task.cancel()
+    await asyncio.gather(*serving, return_exceptions=True)
 
 
 def saying(head: str, body: bytes = b"", *, closing: bool = False) -> Answer:

@@ -21,6 +21,7 @@ from inbox.core.lifecycle import Command, Outcome
 from inbox.errors import SchemaError, TransportError
 from inbox.ports import Passage
 from inbox.runtime import supervisor, worker
+from inbox.runtime.loops import EventLoop
 from inbox.runtime.supervisor import Supervisor
 from inbox.runtime.supervisor import _run as run_in_process
 from inbox.runtime.worker import Exit, Watchdog, run_worker
@@ -48,13 +49,13 @@ async def test_a_stop_before_the_run_is_remembered() -> None:
 def test_a_signal_before_the_event_loop_runs_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     engine.handle(apply)
-    run = asyncio.run
+    run = worker.run_on
 
-    def late(main: Coroutine[Any, Any, None]) -> None:
+    def late(loop: EventLoop, main: Coroutine[Any, Any, None]) -> None:
         stop_me()
-        run(main)
+        run(loop, main)
 
-    monkeypatch.setattr(asyncio, "run", late)
+    monkeypatch.setattr(worker, "run_on", late)
     assert run_worker(engine.inbox) is Exit.STOPPED
     assert not engine.probe.seen
 
@@ -62,13 +63,13 @@ def test_a_signal_before_the_event_loop_runs_stops_the_worker(monkeypatch: pytes
 def test_a_signal_after_the_run_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     engine.handle(apply)
-    run = asyncio.run
+    run = worker.run_on
 
-    def noticed(main: Coroutine[Any, Any, None]) -> None:
-        run(main)
+    def noticed(loop: EventLoop, main: Coroutine[Any, Any, None]) -> None:
+        run(loop, main)
         stop_me(signal.SIGINT, signal.SIGTERM)
 
-    monkeypatch.setattr(asyncio, "run", noticed)
+    monkeypatch.setattr(worker, "run_on", noticed)
     assert run_worker(engine.inbox, started=stop_me) is Exit.STOPPED
 
 
