@@ -21,7 +21,7 @@ from inbox.core.lifecycle import Command, Outcome
 from inbox.errors import SchemaError, TransportError
 from inbox.ports import Passage
 from inbox.runtime import supervisor, worker
-from inbox.runtime.loops import EventLoop
+from inbox.runtime.loops import EventLoop, run_on
 from inbox.runtime.supervisor import Supervisor
 from inbox.runtime.supervisor import _run as run_in_process
 from inbox.runtime.worker import Exit, Watchdog, run_worker
@@ -49,7 +49,7 @@ async def test_a_stop_before_the_run_is_remembered() -> None:
 def test_a_signal_before_the_event_loop_runs_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     engine.handle(apply)
-    run = worker.run_on
+    run = run_on
 
     def late(loop: EventLoop, main: Coroutine[Any, Any, None]) -> None:
         stop_me()
@@ -63,7 +63,7 @@ def test_a_signal_before_the_event_loop_runs_stops_the_worker(monkeypatch: pytes
 def test_a_signal_after_the_run_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
     engine.handle(apply)
-    run = worker.run_on
+    run = run_on
 
     def noticed(loop: EventLoop, main: Coroutine[Any, Any, None]) -> None:
         run(loop, main)
