@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -105,6 +106,27 @@ async def test_a_black_hole_is_noticed_by_its_silence(pair: Pair, proxy: FaultPr
         second = (await hand.wait(2))[1]
         assert second.body == b"0"
         assert await transport.acknowledge(second)
+
+
+async def test_a_black_hole_before_its_consumers_are_started_is_noticed(pair: Pair, proxy: FaultProxy) -> None:
+    """Nobody has a consumer yet whose end could be seen, and no heartbeat is missed in time."""
+    queue, hand = queue_of(pair), Hand()
+    settings = replace(QUICK, connect_timeout=1, heartbeat=60)
+    transport = RabbitMQ(through(pair, proxy), queue, settings=settings)
+    await transport.open(prefetch=1)
+    await publish(pair, queue, b"0")
+    proxy.stall()
+    run = asyncio.create_task(transport.run(hand))
+    try:
+        await wait_until(lambda: not transport.is_connected and transport.generation == 1)
+        proxy.resume()
+        (first,) = await hand.wait(1)
+        assert transport.generation == 2
+        assert await transport.acknowledge(first)
+    finally:
+        await transport.stop()
+        await run
+        await transport.close()
 
 
 @pytest.mark.parametrize("how", list(Cut))

@@ -19,7 +19,7 @@ from inbox.errors import ConfigurationError, TransportError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from aio_pika.abc import AbstractConnection
 
@@ -46,8 +46,39 @@ async def apart(work: Coroutine[Any, Any, T]) -> T:
     finally:
         task.cancel()
     if task.cancelled():
-        raise TransportError("the connection was lost before the broker answered")
+        raise lost()
     return task.result()
+
+
+async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T], otherwise: Callable[[], BaseException]) -> T:
+    """Do `work`, calls of the client library, and give it up when `event` is set.
+
+    Args:
+        event: what ends the wait.
+        work: what is waited for.
+        otherwise: makes what is raised when the event came first.
+
+    Raises:
+        TransportError: the library cancelled it: the connection was lost.
+        BaseException: what `otherwise` makes, or whatever `work` raised.
+    """
+    running, other = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait([running, other], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise otherwise()
+        if running.cancelled():
+            raise lost()
+        return running.result()
+    finally:
+        for task in (running, other):
+            task.cancel()
+        await asyncio.gather(running, other, return_exceptions=True)
+
+
+def lost() -> TransportError:
+    """The error for an answer that will not come."""
+    return TransportError("the connection was lost before the broker answered")
 
 
 async def connect(address: Address, settings: RabbitMQSettings, context: ssl.SSLContext | None) -> AbstractConnection:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiormq.exceptions import ChannelAccessRefused
 
-from inbox.adapters.rabbitmq.connection import hang_up
+from inbox.adapters.rabbitmq.connection import hang_up, lost, unless
 from inbox.adapters.rabbitmq.consumer import Consumer
 from inbox.adapters.rabbitmq.topology import channel_of
 from inbox.errors import TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
     from aio_pika.abc import AbstractConnection
 
     from inbox.adapters.rabbitmq.settings import RabbitMQSettings
     from inbox.ports import Sink
+
+T = TypeVar("T")
 
 #: Seconds between looks at whether the broker has taken the consumer away. Older client libraries
 #: forget a consumer that the broker cancelled without telling anyone.
@@ -82,6 +84,15 @@ class Generation:
                 await consumer.start(prefetch, self._settings, self._late)
         except ChannelAccessRefused as error:
             raise TransportError(f"queue {queue!r} may not be consumed: is there an exclusive consumer?") from error
+
+    async def unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` over this connection, and give it up when that is lost, whether or not the client library does.
+
+        Raises:
+            TransportError: it was lost.
+            BaseException: whatever `work` raised, or `sink` meanwhile.
+        """
+        return await unless(self._is_lost, work, lambda: self.failure or lost())
 
     async def wait_lost(self) -> None:
         """Return when the connection, a channel or a consumer is gone.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
 
-from inbox.adapters.rabbitmq.connection import apart, connect
+from inbox.adapters.rabbitmq.connection import apart, connect, unless
 from inbox.adapters.rabbitmq.consumer import Receipt
 from inbox.adapters.rabbitmq.copies import make_copy
 from inbox.adapters.rabbitmq.depths import depths_of
@@ -318,20 +318,7 @@ class RabbitMQ:
             Stopped: `stop` was called first.
             TransportError: the connection was lost while it waited for an answer.
         """
-        running = asyncio.ensure_future(work)
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                raise Stopped
-            if running.cancelled():
-                # Not by us: the client library does it to whoever waits for an answer on a lost connection.
-                raise TransportError("the connection was lost before the broker answered")
-            return running.result()
-        finally:
-            for task in (running, stopping):
-                task.cancel()
-            await asyncio.gather(running, stopping, return_exceptions=True)
+        return await unless(self._stopping, work, Stopped)
 
     async def _connect(self) -> Generation:
         """The link there is, or a new one with its topology in place."""
@@ -398,6 +385,17 @@ class RabbitMQ:
         await self._sleep(random.uniform(0, self.settings.reconnect_min_delay))  # noqa: S311 - no secret
 
     async def _start_consumers(self, generation: Generation, sink: Sink) -> None:
+        """Ask for deliveries, and wait for the answers no longer than for those about the topology.
+
+        The client library bounds some of these waits, and before aiormq 7 a link that is lost ends not all of them.
+        """
+        try:
+            async with asyncio.timeout(self.settings.connect_timeout):
+                await generation.unless_lost(self._consume_queues(generation, sink))
+        except TimeoutError as error:
+            raise TransportError(f"the broker at {self._address} does not answer about its consumers") from error
+
+    async def _consume_queues(self, generation: Generation, sink: Sink) -> None:
         await generation.consume(self.topology.queue, sink, prefetch=self._prefetch)
         if self.topology.dead_letter_queue is not None:
             await generation.consume(
