@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -22,6 +23,8 @@ from tests.services.session import Services, names_of
 
 TESTS = Path(__file__).parent
 KINDS = ("unit", "architecture", "conformance", "integration", "crash", "concurrency", "acceptance")
+#: Characters of a parameter that stand in a test's name.
+LONGEST_ID = 200
 SERVICES_OF_RUN = pytest.StashKey[Services]()
 #: Those that there are here.
 LOOPS = [EventLoop.ASYNCIO, *([EventLoop.UVLOOP] if find_spec("uvloop") else [])]
@@ -52,6 +55,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pair" in metafunc.fixturenames:
         only = metafunc.config.getoption("--pair")
         metafunc.parametrize("pair", [only] if only else [*PAIRS], indirect=True)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A short id for a long text: pytest puts the id into the environment, and older releases put all of it there."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_ID:
+        digest = hashlib.sha256(val if isinstance(val, bytes) else val.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{argname}-{len(val)}-{digest[:6]}"
+    return None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,8 +3,7 @@
 # four, every part takes nearly twice as long.)
 #   tests/run.sh NEWEST_VENV LOWEST_VENV [SEED]
 # Each test runs on one of its pairs of servers and over one of its drivers, drawn by SEED; with SEED=all on every one.
-# A lane that is free takes the next part, the longest first; one begins at the other end, where no servers are needed
-# and a processor is. So all end at about the same time.
+# A lane that is free takes the next part, the longest first. So all end at about the same time.
 # Pytest's own summary of a lane stands last; what failed in any lane is named once more behind it.
 # Exits 1 if anything failed.
 set -uo pipefail
@@ -78,10 +77,8 @@ lane() {
 }
 
 announce "seed $seed: repeat this run by make test SEED=$seed; every combination by make test SEED=all"
-from_the_end=()
-for part in "${parts[@]}"; do from_the_end=("$part" "${from_the_end[@]}"); done
 set -m
-lane "${from_the_end[@]}" >"$logs/second" 2>&1 & lanes+=($!)
+lane "${parts[@]}" >"$logs/second" 2>&1 & lanes+=($!)
 lane "${parts[@]}" >"$logs/third" 2>&1 & lanes+=($!)
 soak >"$logs/soak" 2>&1 & lanes+=($!)
 set +m

@@ -245,7 +245,11 @@ async def test_a_provider_that_does_not_answer_is_told_in_a_line(
 
 
 @pytest.mark.parametrize(
-    "body", ["", "[]", '{"state":"completed"}', '{"status":7}', '{"status":"completed"', "x" * (5 << 20)]
+    "body",
+    [
+        *("", "[]", '{"state":"completed"}', '{"status":7}', '{"status":"completed"'),
+        pytest.param("x" * (5 << 20), id="large"),
+    ],
 )
 async def test_an_answer_that_cannot_be_understood_is_none(api: Api, tmp_path: Path, body: str) -> None:
     api.jobs = {APPLIED: JOBS[APPLIED], LOST: body}
