@@ -21,7 +21,7 @@ from inbox.runtime.failures import failure_of
 from inbox.runtime.handling import HandlerStuck, in_own_context
 from inbox.runtime.intake import LocalIntake
 from inbox.runtime.passage import Passage, in_time, known
-from inbox.runtime.processor import Intake, Processor
+from inbox.runtime.processor import NO_ANSWER, Intake, Processor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -306,11 +306,11 @@ class BatchProcessor(Processor):
             way.passage.unit_ends_at = ends_at
         fresh = [way for way in joint.everyone if way.lifecycle.state is State.PREPARED]
         self._before(Command.BEGIN, fresh)
-        joint.unit = await in_time(first, self._store.begin(), "no connection was free in time")
+        joint.unit = await in_time(self._limits, first, self._store.begin(), "no connection was free in time")
         self._after(Command.BEGIN, Outcome.DONE, fresh)
         self._before(Command.CLAIM, joint.ways)
         records = [known(way.passage)[0].record for way in joint.ways]
-        claims = await in_time(first, joint.unit.claim_all(records), "the database did not answer in time")
+        claims = await in_time(self._limits, first, joint.unit.claim_all(records), NO_ANSWER)
         if all(claim is Claim.NEW for claim in claims):
             self._after(Command.CLAIM, Outcome.DONE, joint.ways)
             return []

@@ -18,6 +18,8 @@ from inbox.errors import Contended, DeadlineExceeded
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
+    from inbox.units.limits import TimeLimits
+
 T = TypeVar("T")
 
 log = logging.getLogger("inbox")
@@ -42,9 +44,14 @@ class HandlerQuit(Exception):
 
 
 class HandlerTasks:
-    """The tasks in which the handlers of one consumer run. They are known here until they have ended."""
+    """The tasks in which the handlers of one consumer run. They are known here until they have ended.
 
-    def __init__(self) -> None:
+    Args:
+        limits: who keeps the time.
+    """
+
+    def __init__(self, limits: TimeLimits) -> None:
+        self._limits = limits
         self._running: dict[asyncio.Task[None], _Call] = {}
         self._is_stopped = False
 
@@ -101,7 +108,7 @@ class HandlerTasks:
             task.cancel()
 
     def _start(self, call: Coroutine[object, object, None], name: str) -> _Call:
-        running = _Call(call, name)
+        running = _Call(call, name, self._limits)
         self._running[running.task] = running
         running.task.add_done_callback(self._ended)
         return running
@@ -141,11 +148,13 @@ class _Call:
     Args:
         call: what is awaited there.
         name: of the task.
+        limits: who keeps the time.
     """
 
-    __slots__ = ("_waiter", "task")
+    __slots__ = ("_limits", "_waiter", "task")
 
-    def __init__(self, call: Coroutine[object, object, None], name: str) -> None:
+    def __init__(self, call: Coroutine[object, object, None], name: str, limits: TimeLimits) -> None:
+        self._limits = limits
         self._waiter: asyncio.Future[None] | None = None
         self.task = asyncio.create_task(self._kept_inside(call), name=name)
 
@@ -153,11 +162,11 @@ class _Call:
         """Whether it ends within so many seconds."""
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = loop.call_later(seconds, self.wake)
+        self._limits.watch(self, loop.time() + seconds, self.wake)
         try:
             await self._waiter
         finally:
-            timer.cancel()
+            self._limits.forget(self)
         return self.task.done()
 
     async def cancel(self, patience: float) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from inbox.core.event import CloudEvent, Event
     from inbox.core.handler import Handler
     from inbox.ports import UnitOfWork
+    from inbox.units.limits import TimeLimits
 
 T = TypeVar("T")
 
@@ -69,14 +70,14 @@ class Passage:
         return self.has_failed or not self.delivery.pristine
 
 
-async def in_time(passage: Passage, step: Awaitable[T], what: str) -> T:
+async def in_time(limits: TimeLimits, passage: Passage, step: Awaitable[T], what: str) -> T:
     """Await a step of the unit, not longer than to the unit's end.
 
     Raises:
         Contended: with `what`: it took longer.
     """
     try:
-        async with asyncio.timeout_at(passage.unit_ends_at):
+        with limits.until(passage.unit_ends_at):
             return await step
     except TimeoutError as error:
         raise Contended(what) from error

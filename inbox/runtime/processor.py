@@ -43,6 +43,7 @@ from inbox.runtime.gate import RunGate
 from inbox.runtime.handling import HandlerStuck, HandlerTasks
 from inbox.runtime.passage import Passage, failure_in, in_time, known, open_unit
 from inbox.runtime.verification import verified
+from inbox.units.limits import TimeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 #: Seconds that a process gets to say that it lives, before an event that it left open is quarantined as crashed.
 _GRACE = 0.5
+NO_ANSWER = "the database did not answer in time"
 
 
 class Intake(Protocol):
@@ -129,7 +131,8 @@ class Processor:
         # Bound once: they are called nine times each for every event.
         self._tell_before = [probe.before for probe in probes]
         self._tell_after = [probe.after for probe in probes]
-        self.handlers = HandlerTasks()
+        self._limits = TimeLimits()
+        self.handlers = HandlerTasks(self._limits)
         # Verification, preparation and the unit may each take as long as a unit.
         self._gate = RunGate(3 * settings.deadline + settings.cancel_patience)
         self._suspects: set[bytes] = set()  # keys of what may run only alone: it waits for that, or is put away
@@ -233,7 +236,7 @@ class Processor:
         decided = verified(delivery, cloudevent, self._consumer, self._verifier, self._settings)
         if self._verifier is None:
             return await decided  # without a verifier it waits for nothing, and a time limit has its price
-        async with asyncio.timeout(self._settings.deadline):
+        with self._limits.within(self._settings.deadline):
             return await decided
 
     async def _prepare(self, passage: Passage) -> Outcome:
@@ -264,7 +267,7 @@ class Processor:
     async def _begin(self, passage: Passage) -> Outcome:
         passage.unit_ends_at = asyncio.get_running_loop().time() + self._settings.deadline
         try:
-            passage.unit = await in_time(passage, self._store.begin(), "no connection was free in time")
+            passage.unit = await in_time(self._limits, passage, self._store.begin(), "no connection was free in time")
         except StoreError as error:
             return self._fail(passage, error)
         return Outcome.DONE
@@ -273,7 +276,7 @@ class Processor:
         event, handler = known(passage)
         unit = open_unit(passage)
         try:
-            claim = await in_time(passage, unit.claim(event.record), "the database did not answer in time")
+            claim = await in_time(self._limits, passage, unit.claim(event.record), NO_ANSWER)
         except StoreError as error:
             return self._fail(passage, error)
         if claim is Claim.NEW:
@@ -363,7 +366,7 @@ class Processor:
                 patience=self._settings.cancel_patience,
             )
             if passage.start_noted:
-                await in_time(passage, unit.forget(event.record.key), "the database did not answer in time")
+                await in_time(self._limits, passage, unit.forget(event.record.key), NO_ANSWER)
         except Exception as error:  # noqa: BLE001 - a user's code may raise anything; all of it is decided upon
             return self._fail(passage, error)
         return Outcome.DONE

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from inbox.core.event import Event
     from inbox.core.handler import Handler
     from inbox.units.guard import Guard, UnitToken
+    from inbox.units.limits import TimeLimit
 
 __all__ = ["LaneUnit"]
 
@@ -85,14 +86,14 @@ class LaneUnit(ABC, Generic[LaneT]):
 
     Args:
         lane: its connection, between two units.
-        deadline: seconds that COMMIT and ROLLBACK may take before they count as unanswered.
+        answer: makes the limit of time after which COMMIT, or ROLLBACK, counts as unanswered.
         done: called exactly once, with the lane and whether it may run another unit. Where not, it has been closed.
             Called on the event loop, must not block or raise.
     """
 
-    def __init__(self, lane: LaneT, deadline: float, done: Callable[[LaneT, bool], None]) -> None:
+    def __init__(self, lane: LaneT, answer: Callable[[], TimeLimit], done: Callable[[LaneT, bool], None]) -> None:
         self.lane = lane
-        self._deadline = deadline
+        self._answer = answer
         self._done = done
         self._stage = Stage.BEGUN
         self._is_batch = False

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -23,6 +24,7 @@ from inbox.core.event import Event
 from inbox.core.handler import Face, Handler
 from inbox.core.records import Claim, InboxRecord
 from inbox.tables import define_tables
+from inbox.units.limits import TimeLimits
 from tests.pairs import Driver, create_schema, drop_schema
 from tests.services.service import Service
 
@@ -174,7 +176,14 @@ class Bench:
         """A unit on the lane that the last one left, or on a new one."""
         if self.lane is None or self.lane.is_stale:
             self.lane = await open_lane(self.engine)
-        return Unit(self.lane, self.engine, STATEMENTS, self.settings, self.deadline, self._take_back)
+        return Unit(
+            self.lane,
+            self.engine,
+            STATEMENTS,
+            self.settings,
+            partial(TimeLimits().within, self.deadline),
+            self._take_back,
+        )
 
     def _take_back(self, lane: Lane, reusable: bool) -> None:
         self.told.append(reusable)

@@ -8,6 +8,7 @@ import pytest
 
 from inbox.errors import DeadlineExceeded
 from inbox.runtime.handling import HandlerTasks
+from inbox.units.limits import TimeLimits
 
 
 async def test_a_handler_that_ends_together_with_its_time_has_ended_well() -> None:
@@ -16,7 +17,7 @@ async def test_a_handler_that_ends_together_with_its_time_has_ended_well() -> No
     async def handler() -> None:
         ran.append("handler")
 
-    tasks = HandlerTasks()
+    tasks = HandlerTasks(TimeLimits())
     await tasks.run(handler(), name="handler", seconds=0, patience=30)
     assert ran == ["handler"]
     assert tasks.names == []
@@ -31,7 +32,7 @@ async def test_a_handler_is_cancelled_when_its_time_is_over_and_nothing_of_it_is
         finally:
             cancelled.set()
 
-    tasks = HandlerTasks()
+    tasks = HandlerTasks(TimeLimits())
     with pytest.raises(DeadlineExceeded, match="passed the unit's deadline"):
         await tasks.run(handler(), name="handler", seconds=0.01, patience=30)
     assert cancelled.is_set()
@@ -48,7 +49,7 @@ async def test_whoever_waits_for_a_handler_and_is_cancelled_takes_it_along() -> 
         finally:
             cancelled.set()
 
-    waiting = asyncio.create_task(HandlerTasks().run(handler(), name="handler", seconds=30, patience=30))
+    waiting = asyncio.create_task(HandlerTasks(TimeLimits()).run(handler(), name="handler", seconds=30, patience=30))
     await started.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from inbox.core.records import Resolution
 from inbox.errors import ConfigurationError, StoreError, StoreUnavailable
 from inbox.tables import InboxTables, TableNames
 from inbox.units.lanes import LanePool
+from inbox.units.limits import TimeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +154,7 @@ class SQLiteStore:
         self._path = database.path
         self._beside = self._path.with_name(f"{self._path.name}-inbox")
         self._consumer = consumer
-        self._deadline = deadline
+        self._answer = partial(TimeLimits().within, deadline)
         self._lock_wait = float(settings.lock_wait)
         self._engine = make_engine(self._path, names.inbox, self._lock_wait)
         self._statements = UnitStatements.of(names)
@@ -228,7 +230,7 @@ class SQLiteStore:
             self._statements,
             self._turns,
             self._lock_wait,
-            self._deadline,
+            self._answer,
             self._attempts.forget,
             self.lanes.give_back,
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from inbox.adapters.embedded.lane import Lane
     from inbox.adapters.embedded.statements import UnitStatements
     from inbox.adapters.embedded.turns import Turns
+    from inbox.units.limits import TimeLimit
 
 
 class Unit(LaneUnit["Lane"]):
@@ -33,7 +34,7 @@ class Unit(LaneUnit["Lane"]):
         turns: whose turn it is to write.
         lock_wait: seconds to wait for that, and for other processes.
         forget: deletes the attempt counts of a key, which lie in another file.
-        deadline, done: see `LaneUnit`.
+        answer, done: see `LaneUnit`.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place, from what the store has
@@ -42,11 +43,11 @@ class Unit(LaneUnit["Lane"]):
         statements: UnitStatements,
         turns: Turns,
         lock_wait: float,
-        deadline: float,
+        answer: Callable[[], TimeLimit],
         forget: Callable[[bytes], Awaitable[None]],
         done: Callable[[Lane, bool], None],
     ) -> None:
-        super().__init__(lane, deadline, done)
+        super().__init__(lane, answer, done)
         self._sql = statements
         self._turns = turns
         self._has_turn = False
@@ -106,7 +107,7 @@ class Unit(LaneUnit["Lane"]):
     # -------------------------------------------------------------- the end
     async def _commit(self) -> None:
         try:
-            async with asyncio.timeout(self._deadline):
+            with self._answer():
                 await self.lane.driver.own(self._commit_in_thread)
         except BaseException as error:
             # Closed before anybody asks what became of it.
@@ -136,7 +137,7 @@ class Unit(LaneUnit["Lane"]):
     async def _rollback(self) -> None:
         driver = self.lane.driver
         try:
-            async with asyncio.timeout(self._deadline):
+            with self._answer():
                 await driver.wait_idle()
                 await driver.own(self._rollback_in_thread)
         except Exception:  # noqa: BLE001 - whatever it was, the connection is thrown away

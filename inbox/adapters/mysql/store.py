@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import MetaData
@@ -33,6 +34,7 @@ from inbox.core.facts import fact
 from inbox.errors import ConfigurationError, StartupError, StoreError, StoreUnavailable
 from inbox.tables import InboxTables, TableNames, define_tables, qualified
 from inbox.units.lanes import LanePool
+from inbox.units.limits import TimeLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +124,7 @@ class MySQLStore:
         self.tables = given if isinstance(given, InboxTables) else define_tables(MetaData(), given)
         self._settings = settings
         self._is_open = False
-        self._deadline = deadline
+        self._answer = partial(TimeLimits().within, deadline)
         self._consumer = consumer
         self._engine = make_engine(database.url, settings, deadline)
         self._statements = UnitStatements(
@@ -213,7 +215,7 @@ class MySQLStore:
     async def begin(self) -> BatchUnit:
         """See `inbox.ports.Store.begin`."""
         lane = await self.lanes.take()
-        return BatchUnit(lane, self._engine, self._statements, self._settings, self._deadline, self.lanes.give_back)
+        return BatchUnit(lane, self._engine, self._statements, self._settings, self._answer, self.lanes.give_back)
 
     async def resolve(self, record: InboxRecord, unit: UnitOfWork) -> Resolution:
         """See `inbox.ports.Store.resolve`."""

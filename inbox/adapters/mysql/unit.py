@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import secrets
 from typing import TYPE_CHECKING, Final
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from inbox.adapters.mysql.lane import Lane
     from inbox.adapters.mysql.statements import UnitStatements
     from inbox.config import DatabaseSettings
+    from inbox.units.limits import TimeLimit
 
 _DUPLICATE_KEY: Final = 1062
 _NO_SUCH_SAVEPOINT: Final = 1305
@@ -38,7 +38,7 @@ class Unit(LaneUnit["Lane"]):
         engine: where a fresh connection for a KILL comes from.
         statements: the framework's own SQL.
         settings: CALL, pipelining.
-        deadline, done: see `LaneUnit`.
+        answer, done: see `LaneUnit`.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place, from what the store has
@@ -47,10 +47,10 @@ class Unit(LaneUnit["Lane"]):
         engine: AsyncEngine,
         statements: UnitStatements,
         settings: DatabaseSettings,
-        deadline: float,
+        answer: Callable[[], TimeLimit],
         done: Callable[[Lane, bool], None],
     ) -> None:
-        super().__init__(lane, deadline, done)
+        super().__init__(lane, answer, done)
         self._engine = engine
         self._sql = statements
         self._settings = settings
@@ -113,7 +113,7 @@ class Unit(LaneUnit["Lane"]):
     # -------------------------------------------------------------- the end
     async def _commit(self) -> None:
         try:
-            async with asyncio.timeout(self._deadline):
+            with self._answer():
                 if self._savepoint is not None:
                     await self._release(self._savepoint)
                 # Nobody waits for what is done while the server is at work.
@@ -142,7 +142,7 @@ class Unit(LaneUnit["Lane"]):
         driver = self.lane.driver
         try:
             if driver.is_open and not driver.is_busy and not driver.is_doubtful:
-                async with asyncio.timeout(self._deadline):
+                with self._answer():
                     await driver.own(b"ROLLBACK")
                 await self._put_back()
                 return
