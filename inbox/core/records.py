@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from inbox.errors import Refused
@@ -124,6 +125,7 @@ def record_of(
 _BITS: dict[FingerprintPart, int] = {"source": 1, "type": 2, "subject": 4, "data": 8, "sequence": 16}
 
 
+@cache  # a setting of the consumer's
 def _scheme(parts: tuple[FingerprintPart, ...]) -> int:
     return sum(_BITS[part] for part in set(parts))
 
@@ -138,8 +140,6 @@ def _part(event: CloudEvent, part: FingerprintPart) -> bytes:
 
 def _hash(parts: list[bytes]) -> bytes:
     """SHA-256 over length-prefixed parts: ("ab", "c") and ("a", "bc") differ."""
-    state = hashlib.sha256()
-    for part in parts:
-        state.update(len(part).to_bytes(8, "big"))
-        state.update(part)
-    return state.digest()
+    return hashlib.sha256(
+        b"".join([piece for part in parts for piece in (len(part).to_bytes(8, "big"), part)])
+    ).digest()

@@ -49,8 +49,8 @@ _TOLD: dict[tuple[Command, Outcome], tuple[str, str]] = {
     (Command.DELAY, Outcome.FAILED): ("not-delayed", "could not be delayed by a copy, is held in hand instead"),
 }
 
-#: Nothing is told of these steps where they are done, as they are for almost every event.
-_QUIET = frozenset(Command) - {command for command, _ in _TOLD} - {Command.ACKNOWLEDGE, Command.RECORD}
+#: Of these steps there is nothing to count and nothing to tell where they are done, as they are for almost every event.
+_QUIET = frozenset(Command) - {command for command, _ in (*_COUNTED, *_TOLD)} - {Command.ACKNOWLEDGE, Command.RECORD}
 
 #: Reasons to undo that are no failures.
 _NO_FAILURES = frozenset({FailureKind.SUSPECT, FailureKind.EARLY})
@@ -73,11 +73,11 @@ class Telemetry:
 
     def after(self, command: Command, outcome: Outcome, passage: Passage) -> None:
         """Count what happened, and tell of trouble."""
+        if outcome is Outcome.DONE and command in _QUIET:
+            return
         for count in _COUNTED.get((command, outcome), ()):
             is_ignored = count == "applied" and passage.handler is not None and passage.handler.ignores
             self.counts["ignored" if is_ignored else count] += 1
-        if outcome is Outcome.DONE and command in _QUIET:
-            return
         if told := _TOLD.get((command, outcome)):
             what, words = told
             fields = _fields(passage)

@@ -64,7 +64,7 @@ class UnitSession(Session):
         self.flush()
 
     def end(self) -> None:
-        """The unit is over: forget everything. Sends nothing, provided that the connection's transaction was closed."""
+        """The unit is over: forget everything. Sends nothing, provided that no savepoint of its own is open."""
         self._is_over = True
         super().close()
 

@@ -144,7 +144,16 @@ class LaneUnit(ABC, Generic[LaneT]):
         return _Watch(name, guard, task, task.cancelling() if task is not None else 0, UNIT.set(guard.start(name)))
 
     async def _judge_return(self, watch: _Watch) -> None:
-        await self._look_after(watch.guard)
+        """See what the handler left on its connection, and doom the unit where it cannot go on from there."""
+        guard = watch.guard
+        if self.lane.driver.is_busy:
+            guard.tripped = True
+            guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
+        elif guard.doom is None and self._is_unread:
+            await self._drain()
+        if not self.lane.is_whole:
+            guard.tripped = True
+            guard.undo("closed the unit's connection")
         judge_return(watch.guard, watch.name, cancelled=watch.is_cancelled)
 
     @staticmethod
@@ -168,19 +177,13 @@ class LaneUnit(ABC, Generic[LaneT]):
             raise Contended("a handler before it left something on the session")
         self._stage = Stage.CLAIMED
 
-    async def _look_after(self, guard: Guard) -> None:
-        """See what the handler left on its connection, and doom the unit where it cannot go on from there."""
-        if self.lane.driver.is_busy:
-            guard.tripped = True
-            guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
-        elif guard.doom is None:
-            await self._drain()
-        if not self.lane.is_whole:
-            guard.tripped = True
-            guard.undo("closed the unit's connection")
+    @property
+    def _is_unread(self) -> bool:
+        """Whether the handler asked for what it did not read."""
+        return False
 
     async def _drain(self) -> None:
-        """Read what the handler asked for and did not read."""
+        """Read it."""
 
     # -------------------------------------------------------------- the end
     async def commit(self) -> None:

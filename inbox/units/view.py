@@ -35,7 +35,7 @@ class ViewedLane(Protocol):
         ...
 
     def leave_transaction(self) -> bool:
-        """End SQLAlchemy's own transaction objects, and send nothing.
+        """Make SQLAlchemy's own transaction objects fit for the next unit, and send nothing.
 
         Returns:
             Whether the next unit finds everything as the last one did.
@@ -98,8 +98,9 @@ class View:
             self._session.finish()
 
     def _begin(self) -> None:
-        # Sends nothing: the transaction began with the claim.
-        self._lane.sync.begin()
+        # Sends nothing: the transaction began with the claim. SQLAlchemy's may be there from the last unit.
+        if not self._lane.sync.in_transaction():
+            self._lane.sync.begin()
 
     def _settings(self) -> dict[str, Any]:
         # Attributes stay readable after `commit()`, which ends nothing; expired ones would be read again from the
@@ -107,7 +108,7 @@ class View:
         return {"guard": self._guard, "expire_on_commit": False}
 
     def end(self) -> bool:
-        """The transaction is over on the server: end SQLAlchemy's idea of it too, and send nothing.
+        """The transaction is over on the server: end what the handler saw of it too, and send nothing.
 
         Returns:
             Whether the next unit finds the connection as this one did.

@@ -166,3 +166,23 @@ async def test_what_a_new_lane_costs_beside_its_log_in(bench: Bench, proxy: Faul
         b"\x03SET SESSI",
         b"\x03SET NAMES",
     ]
+
+
+async def test_rows_are_no_answer_to_what_should_only_be_done_and_end_the_connection(bench: Bench) -> None:
+    driver = (await bench.unit()).lane.driver
+    with pytest.raises(driver.OperationalError, match="another answer than OK"):
+        await driver.own_done(b"SELECT 1")
+    assert not driver.is_open
+
+
+async def test_sqlalchemy_begins_its_own_transaction_once_for_all_units_of_a_lane(bench: Bench) -> None:
+    seen = []
+
+    async def look(_: object, connection: AsyncConnection) -> None:
+        seen.append(connection.sync_connection.get_transaction() if connection.sync_connection else None)
+        await connection.execute(UPDATE)
+
+    for _ in range(3):
+        assert (await bench.run(look, Face.CONNECTION)).error is None
+    assert seen[0] is not None
+    assert seen == [seen[0]] * 3

@@ -34,13 +34,9 @@ class _JointView(View):
 
     def is_fit_for_next(self) -> bool:
         """Whether nothing needs to be ended before the next handler: the one before had the connection itself, and has
-        left SQLAlchemy's transaction as it was. To end that and begin another costs as much as the guard.
+        left SQLAlchemy's transaction as it was.
         """
         return self._session is None and self._its_lane.keeps_transaction()
-
-    def _begin(self) -> None:
-        if not self._its_lane.sync.in_transaction():
-            super()._begin()
 
 
 class BatchUnit(Unit):
@@ -63,7 +59,7 @@ class BatchUnit(Unit):
         self._consumer = records[0].consumer
         ordered = sorted(records, key=lambda record: record.key)
         try:
-            await self.lane.driver.own(self._sql.insert(*ordered))
+            await self.lane.driver.own_done(self._sql.insert(*ordered))
         except Exception as error:
             # Only the insert can meet a duplicate key; its table has no other unique key.
             if facts(error)[0] == _DUPLICATE_KEY:
@@ -92,7 +88,7 @@ class BatchUnit(Unit):
         """
         driver = self.lane.driver
         try:
-            await driver.own(b"ROLLBACK")
+            await driver.own_done(b"ROLLBACK")
             rows, failure = await driver.own_pair(
                 find_all(self._sql, ordered), b"ROLLBACK", pipelined=self._settings.pipelined_duplicates
             )

@@ -22,6 +22,8 @@ Rows = Sequence[tuple[Any, ...]]
 
 #: Argument of COM_SET_OPTION (MySQL internals, "COM_SET_OPTION"): MYSQL_OPTION_MULTI_STATEMENTS_OFF.
 _MULTI_STATEMENTS_OFF: Final = b"\x01\x00"
+#: CR_COMMANDS_OUT_OF_SYNC (MySQL manual, "Client Error Message Reference").
+_OUT_OF_SYNC: Final = 2014
 #: Octets; below the 128 KiB from which glibc maps memory (mallopt(3), M_MMAP_THRESHOLD).
 _READ_SIZE: Final = 64 << 10
 #: Status flag of the server (MySQL internals, "SERVER_STATUS_flags_enum"): SERVER_STATUS_NO_BACKSLASH_ESCAPES.
@@ -146,12 +148,16 @@ class GuardedConnection(_Driver):
         """Whether a task is waiting for an answer right now."""
         return self._reading > 0
 
-    async def own(self, sql: bytes, meanwhile: Callable[[], object] | None = None) -> int:
+    @property
+    def is_unread(self) -> bool:
+        """Whether a part of the last answer was left unread."""
+        return self._result is not None and bool(self._result.unbuffered_active or self._result.has_next)
+
+    async def own(self, sql: bytes) -> int:
         """Send a statement of the framework's own past the guard. Not while a handler runs.
 
         Args:
             sql: its text.
-            meanwhile: called between sending and waiting for the answer. Must not use the connection.
 
         Returns:
             The number of rows it affected.
@@ -160,11 +166,27 @@ class GuardedConnection(_Driver):
             Exception: the driver's errors, untranslated (`classify.translated` turns them).
         """
         await self._send_own(sql)
-        if meanwhile is not None:
-            meanwhile()
         await self._read_query_result()
         self.last_own = time.monotonic()
         return self._affected_rows
+
+    async def own_done(self, sql: bytes, meanwhile: Callable[[], object] | None = None) -> None:
+        """As `own`, for a statement of which only is asked that it was done: nothing of the answer is kept.
+
+        The driver takes as long to make a result of an OK packet (MySQL manual, "OK_Packet") as to read it.
+
+        Args:
+            sql: its text.
+            meanwhile: called between sending and waiting for the answer. Must not use the connection.
+        """
+        await self._send_own(sql)
+        if meanwhile is not None:
+            meanwhile()
+        self._result = None
+        if not (await self._next_packet()).is_ok_packet():
+            self.cut()
+            raise self.OperationalError(_OUT_OF_SYNC, "another answer than OK")
+        self.last_own = time.monotonic()
 
     async def own_rows(self, sql: bytes) -> Rows:
         """As `own`, for a query; returns its rows, binary columns as `bytes`."""
@@ -201,7 +223,7 @@ class GuardedConnection(_Driver):
         return rows, ended if isinstance(ended, Exception) else None
 
     async def _send_own(self, sql: bytes) -> None:
-        if self._result is not None:
+        if self.is_unread:
             await self.drain()
         await super()._execute_command(COM_QUERY, sql)
 
@@ -220,7 +242,7 @@ class GuardedConnection(_Driver):
         Raises:
             Exception: the driver's errors; they have doomed the unit where they must.
         """
-        while self._result is not None and (self._result.unbuffered_active or self._result.has_next):
+        while self.is_unread:
             if self._result.unbuffered_active:
                 await self._result._finish_unbuffered_query()  # noqa: SLF001 - the drivers' own way to skip rows
             if self._result.has_next:
@@ -290,7 +312,7 @@ class GuardedConnection(_Driver):
         self._sending += 1
         try:
             # As the drivers do with a stream that was left half-read, without their warning.
-            if self._result is not None:
+            if self.is_unread:
                 await self.drain()
             await super()._execute_command(command, sql)
         except BaseException as error:

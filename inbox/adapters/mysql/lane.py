@@ -79,13 +79,17 @@ class Lane:
         return not self.sync.closed and not self.sync.invalidated
 
     def leave_transaction(self) -> bool:
-        """End SQLAlchemy's own transaction objects, without a packet.
+        """Make SQLAlchemy's own transaction objects fit for the next unit, without a packet.
+
+        As they were at its begin they can stay: to end them and to begin others costs as much as the guard.
 
         Returns:
             Whether the next unit finds everything as the last one did.
         """
         if not self.is_whole:
             return False
+        if self.keeps_transaction():
+            return True
         transaction = self.sync.get_transaction()
         if transaction is not None:
             # The unit may have run inside of another unit's handler, whose token is none of ours.
@@ -96,7 +100,7 @@ class Lane:
         return self.sync.get_execution_options() is self._options
 
     def keeps_transaction(self) -> bool:
-        """Leave SQLAlchemy's transaction objects to the next handler of the same unit, without a packet.
+        """Leave SQLAlchemy's transaction objects as they are to the next handler, without a packet.
 
         Returns:
             Whether it finds everything as the last one did; else nothing was changed.

@@ -63,10 +63,10 @@ class Unit(LaneUnit["Lane"]):
         self._expect(Stage.BEGUN)
         self._consumer = record.consumer
         try:
-            await self.lane.driver.own(self._sql.insert(record))
+            await self.lane.driver.own_done(self._sql.insert(record))
             if self._settings.allow_call:
                 self._savepoint = next(_SAVEPOINTS)
-                await self.lane.driver.own(f"SAVEPOINT {self._savepoint}".encode())
+                await self.lane.driver.own_done(f"SAVEPOINT {self._savepoint}".encode())
         except Exception as error:
             # Only the insert can meet a duplicate key; its table has no other unique key.
             if facts(error)[0] == _DUPLICATE_KEY:
@@ -81,7 +81,7 @@ class Unit(LaneUnit["Lane"]):
         failure: Exception | None = None
         try:
             if record.fingerprint is None:
-                await self.lane.driver.own(b"ROLLBACK")
+                await self.lane.driver.own_done(b"ROLLBACK")
             else:
                 rows, failure = await self.lane.driver.own_pair(
                     self._sql.fingerprint(record), b"ROLLBACK", pipelined=self._settings.pipelined_duplicates
@@ -98,6 +98,10 @@ class Unit(LaneUnit["Lane"]):
         return Claim.CONFLICT if record.contradicts(*rows[0]) else Claim.DUPLICATE
 
     # -------------------------------------------------------------- the handler
+    @property
+    def _is_unread(self) -> bool:
+        return self.lane.driver.is_unread
+
     async def _drain(self) -> None:
         await self.lane.driver.drain()
 
@@ -117,7 +121,7 @@ class Unit(LaneUnit["Lane"]):
                 if self._savepoint is not None:
                     await self._release(self._savepoint)
                 # Nobody waits for what is done while the server is at work.
-                await self.lane.driver.own(b"COMMIT", meanwhile=self._end_view)
+                await self.lane.driver.own_done(b"COMMIT", meanwhile=self._end_view)
         except BaseException as error:
             # Closed before anybody asks what became of it: an open session could still be committing.
             self._throw_away()
@@ -132,7 +136,7 @@ class Unit(LaneUnit["Lane"]):
         It is answered before COMMIT is sent: together they would commit what comes after a procedure's own COMMIT.
         """
         try:
-            await self.lane.driver.own(f"RELEASE SAVEPOINT {savepoint}".encode())
+            await self.lane.driver.own_done(f"RELEASE SAVEPOINT {savepoint}".encode())
         except Exception as error:
             if facts(error)[0] == _NO_SUCH_SAVEPOINT:
                 raise Torn("a stored procedure ended the unit's transaction from inside", code=1305) from error
@@ -143,7 +147,7 @@ class Unit(LaneUnit["Lane"]):
         try:
             if driver.is_open and not driver.is_busy and not driver.is_doubtful:
                 with self._answer():
-                    await driver.own(b"ROLLBACK")
+                    await driver.own_done(b"ROLLBACK")
                 await self._put_back()
                 return
         except Exception:  # noqa: BLE001, S110 - whatever it was, the connection is thrown away
