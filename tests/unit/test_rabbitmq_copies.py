@@ -9,6 +9,7 @@ from aiormq.abc import DeliveredMessage
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
+from inbox.adapters.rabbitmq.content import message_of
 from inbox.adapters.rabbitmq.copies import make_copy
 from inbox.adapters.rabbitmq.delivery import read
 from inbox.adapters.rabbitmq.encoding import is_same
@@ -50,7 +51,7 @@ def arrived(
         body=b"{}",
         channel=None,  # type: ignore[arg-type]  # nothing is settled here
     )
-    return read(frames, queue="orders", is_dead_letter=False, receipt=None)
+    return read(message_of(frames), queue="orders", is_dead_letter=False, receipt=None)
 
 
 def sent_on(octets: bytes, more: dict[str, Any]) -> Delivery:
@@ -59,7 +60,7 @@ def sent_on(octets: bytes, more: dict[str, Any]) -> Delivery:
     header.unmarshal(b"\x00\x3c\x00\x00" + bytes(8) + octets)
     header.properties.headers = {**(header.properties.headers or {}), **more}
     frames = DeliveredMessage(Basic.Deliver("ctag", 8, False, "", "orders"), header, b"{}", None)  # type: ignore[arg-type]  # as above
-    return read(frames, queue="orders", is_dead_letter=False, receipt=None)
+    return read(message_of(frames), queue="orders", is_dead_letter=False, receipt=None)
 
 
 def copy_of(delivery: Delivery, *, waited: int = 1000, left: int = 0, more: dict[str, Any] | None = None) -> Delivery:

@@ -10,6 +10,7 @@ from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
 from inbox.adapters.rabbitmq import delivery_from
+from inbox.adapters.rabbitmq.content import Message, message_of
 from inbox.adapters.rabbitmq.delivery import is_pristine, origin_of, read
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
 from inbox.core.delivery import Origin
@@ -17,7 +18,11 @@ from inbox.core.kept import delivery_digest
 from inbox.errors import Undecodable
 
 
-def message(
+def message(headers: dict[str, Any] | None = None, **given: Any) -> Message:
+    return message_of(delivered(headers, **given))
+
+
+def delivered(
     headers: dict[str, Any] | None = None,
     *,
     body: bytes = b"{}",
@@ -61,8 +66,8 @@ def test_a_message_without_any_property_is_a_delivery() -> None:
 
 
 def test_a_message_of_aio_pika_makes_the_same_delivery() -> None:
-    frames = message({"ce-id": bytearray(b"1")}, content_type="text/plain", correlation_id="c", delivery_mode=2)
-    ours = read(frames, queue="orders", is_dead_letter=False, receipt=None)
+    frames = delivered({"ce-id": bytearray(b"1")}, content_type="text/plain", correlation_id="c", delivery_mode=2)
+    ours = read(message_of(frames), queue="orders", is_dead_letter=False, receipt=None)
     theirs = delivery_from(IncomingMessage(frames), queue="orders")
     for name in ("body", "headers", "content_type", "properties", "origin", "queue", "pristine", "refusal"):
         assert getattr(theirs, name) == getattr(ours, name), name
@@ -143,7 +148,7 @@ def test_unreadable_headers_are_refused_and_kept_for_the_quarantine() -> None:
     assert isinstance(delivery.refusal, Undecodable)
     assert delivery.refusal.code == "unreadable-header"
     assert delivery.properties["raw_header"] == b"\x00<"
-    assert delivery_from(IncomingMessage(message(marked))).properties["raw_header"] == b"\x00<"
+    assert delivery_from(IncomingMessage(delivered(marked))).properties["raw_header"] == b"\x00<"
 
 
 def test_unreadable_deliveries_are_told_apart_in_the_quarantine() -> None:

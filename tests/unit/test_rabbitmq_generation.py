@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from inbox.adapters.rabbitmq import RabbitMQ, RabbitMQSettings
+from inbox.adapters.rabbitmq.bypass import Bypass
 from inbox.adapters.rabbitmq.connection import unless
 from inbox.adapters.rabbitmq.generation import Generation
 from inbox.errors import TransportError
@@ -31,7 +32,7 @@ class Mute:
 
 
 def generation_of(connection: Mute) -> Generation:
-    return Generation(cast("Any", connection), RabbitMQSettings(), lambda _: None)
+    return Generation(cast("Any", connection), Bypass(), RabbitMQSettings(), lambda _: None)
 
 
 async def test_starting_a_consumer_ends_when_the_link_is_lost() -> None:

@@ -44,6 +44,10 @@ BAD_HEADERS = {
     "timestamp in the table": header_payload(HEADERS, table(short(b"k") + b"T" + struct.pack(">Q", 2**64 - 1))),
     "key that is not UTF-8": header_payload(HEADERS, table(short(b"\xff\xfe") + b"t\x01")),
     "content type that is not UTF-8": header_payload(CONTENT_TYPE, short(b"\xff")),
+    "flags that go on": header_payload(0x8001, struct.pack(">H", 0) + short(b"text/plain")),
+    "array longer than the frame": header_payload(
+        HEADERS, table(short(b"k") + b"A" + struct.pack(">I", 1000) + b"t\x01")
+    ),
     "deep nesting": header_payload(HEADERS, nested(3000)),
     "unknown field type": header_payload(HEADERS, table(short(b"k") + b"Q12345678")),
     "table longer than the frame": header_payload(HEADERS, struct.pack(">I", 1000) + b"abc"),

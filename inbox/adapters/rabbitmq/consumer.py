@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inbox.adapters.rabbitmq.connection import apart
+from inbox.adapters.rabbitmq.content import Message, message_of
 from inbox.adapters.rabbitmq.delivery import read
 from inbox.adapters.rabbitmq.settlement import Settler
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from aiormq.abc import AbstractChannel, DeliveredMessage
 
+    from inbox.adapters.rabbitmq.bypass import Bypass
     from inbox.adapters.rabbitmq.settings import RabbitMQSettings
     from inbox.ports import Sink
 
@@ -37,6 +39,7 @@ class Consumer:
         channel: of the client library, below aio-pika's objects: those parse properties again and
             would lose a message, and its slot in the prefetch, over an odd delivery mode.
         queue: what is consumed.
+        bypass: what the channel's connection delivers past the client library.
         sink: takes the deliveries.
         is_dead_letter: the queue holds what the broker gave up.
         fail: told what `sink` raised.
@@ -46,12 +49,14 @@ class Consumer:
         self,
         channel: AbstractChannel,
         queue: str,
+        bypass: Bypass,
         sink: Sink,
         *,
         is_dead_letter: bool,
         fail: Callable[[BaseException], None],
     ) -> None:
         self._channel = channel
+        self._bypass = bypass
         self._queue = queue
         self._sink = sink
         self._is_dead_letter = is_dead_letter
@@ -82,9 +87,10 @@ class Consumer:
             linger=settings.ack_linger,
             late=late,
         )
+        self._bypass.take(self._channel.number, self._on_message)
         await self._channel.basic_qos(prefetch_count=prefetch, timeout=settings.connect_timeout)
         answer = await self._channel.basic_consume(
-            self._queue, self._on_message, no_ack=False, timeout=settings.connect_timeout
+            self._queue, self._on_delivered, no_ack=False, timeout=settings.connect_timeout
         )
         self._tag = answer.consumer_tag
 
@@ -111,13 +117,17 @@ class Consumer:
 
     def end(self) -> None:
         """The channel is gone."""
+        self._bypass.forget(self._channel.number)
         if self._settler is not None:
             self._settler.close()
 
-    async def _on_message(self, message: DeliveredMessage) -> None:
-        tag = message.delivery_tag
-        settler = self._settler
-        if tag is None or settler is None:
+    async def _on_delivered(self, delivered: DeliveredMessage) -> None:
+        """What the client library has read."""
+        self._on_message(message_of(delivered))
+
+    def _on_message(self, message: Message) -> None:
+        tag, settler = message.route.tag, self._settler
+        if settler is None:
             return
         settler.delivered(tag)
         self.has_delivered = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inbox.adapters.rabbitmq.content import present
 from inbox.adapters.rabbitmq.copies import MESSAGE_ID, header_text, is_copy, noted_origin, original_headers, seconds_in
 from inbox.adapters.rabbitmq.undecodable import UnreadableHeaders, UnreadableText
 from inbox.core.delivery import ATTEMPT_KEY, WAIT_LEFT, WAITED, Delivery, Origin
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aio_pika.abc import AbstractIncomingMessage
-    from aiormq.abc import DeliveredMessage
+
+    from inbox.adapters.rabbitmq.content import Message
 
 #: Where the quarantine finds octets that could not be parsed.
 RAW_HEADER = "raw_header"
@@ -22,19 +24,6 @@ RAW_ROUTING_KEY = "raw_routing_key"
 
 #: Why a broker gives a message up (rabbitmq.com/docs/dlx, "Effects on Messages").
 REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit"})
-
-_PROPERTIES = (
-    "content_encoding",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "timestamp",
-    "user_id",
-    "app_id",
-)
 
 
 def delivery_from(message: AbstractIncomingMessage, *, queue: str = "") -> Delivery:
@@ -47,7 +36,7 @@ def delivery_from(message: AbstractIncomingMessage, *, queue: str = "") -> Deliv
         message: the message as aio-pika handed it over.
         queue: name of the queue it came from, for the quarantine's records.
     """
-    properties = _present(message, "type")
+    properties = present(message, "type")
     if "delivery_mode" in properties:
         properties["delivery_mode"] = int(message.delivery_mode or 0)
     return _delivery(
@@ -61,8 +50,8 @@ def delivery_from(message: AbstractIncomingMessage, *, queue: str = "") -> Deliv
     )
 
 
-def read(message: DeliveredMessage, *, queue: str, is_dead_letter: bool, receipt: object) -> Delivery:
-    """A delivery made of a message as the client library's channel hands it over.
+def read(message: Message, *, queue: str, is_dead_letter: bool, receipt: object) -> Delivery:
+    """A delivery made of a message as a channel hands it over.
 
     Args:
         message: frames of one delivery, put together. Its headers are passed on as they were typed; those of a copy
@@ -71,14 +60,14 @@ def read(message: DeliveredMessage, *, queue: str, is_dead_letter: bool, receipt
         is_dead_letter: the queue holds what the broker gave up; the delivery is then refused.
         receipt: what settles it.
     """
-    properties = message.header.properties
+    route, content = message.route, message.content
     return _delivery(
         message.body,
-        properties.headers or {},
-        properties.content_type,
-        _present(properties, "message_type"),
-        (message.exchange or "", message.routing_key or ""),
-        is_redelivered=bool(message.redelivered),
+        content.headers,
+        content.content_type,
+        content.properties,
+        (route.exchange, route.routing_key),
+        is_redelivered=route.is_redelivered,
         queue=queue,
         is_dead_letter=is_dead_letter,
         receipt=receipt,
@@ -186,10 +175,3 @@ def _first_death_routing_key(headers: Mapping[str, Any]) -> str | None:
 def _deaths(headers: Mapping[str, Any]) -> list[dict[str, Any]]:
     deaths = headers.get("x-death")
     return [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
-
-
-def _present(source: object, type_name: str) -> dict[str, object]:
-    """The basic properties that were set; each client calls `type` in its own way."""
-    found = {name: getattr(source, name, None) for name in _PROPERTIES}
-    found["type"] = getattr(source, type_name, None)
-    return {name: value for name, value in found.items() if value not in (None, "", 0)}

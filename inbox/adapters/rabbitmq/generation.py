@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from aio_pika.abc import AbstractConnection
 
+    from inbox.adapters.rabbitmq.bypass import Bypass
     from inbox.adapters.rabbitmq.settings import RabbitMQSettings
     from inbox.ports import Sink
 
@@ -33,12 +34,20 @@ class Generation:
 
     Args:
         connection: just made.
+        bypass: what it delivers past the client library.
         settings: the transport's.
         late: called with the number of settlements that came after the end.
     """
 
-    def __init__(self, connection: AbstractConnection, settings: RabbitMQSettings, late: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        connection: AbstractConnection,
+        bypass: Bypass,
+        settings: RabbitMQSettings,
+        late: Callable[[int], None],
+    ) -> None:
         self._connection = connection
+        self._bypass = bypass
         self._settings = settings
         self._late = late
         self._consumers: list[Consumer] = []
@@ -78,7 +87,12 @@ class Generation:
             async with channel_of(self._connection, f"queue {queue!r}", keep=True) as channel:
                 channel.close_callbacks.add(self._on_close)
                 consumer = Consumer(
-                    await channel.get_underlay_channel(), queue, sink, is_dead_letter=is_dead_letter, fail=self._fail
+                    await channel.get_underlay_channel(),
+                    queue,
+                    self._bypass,
+                    sink,
+                    is_dead_letter=is_dead_letter,
+                    fail=self._fail,
                 )
                 self._consumers.append(consumer)
                 await consumer.start(prefetch, self._settings, self._late)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, stop_never, wait_random_exponential
 
+from inbox.adapters.rabbitmq.bypass import Bypass
 from inbox.adapters.rabbitmq.connection import apart, connect, unless
 from inbox.adapters.rabbitmq.consumer import Receipt
 from inbox.adapters.rabbitmq.copies import make_copy
@@ -331,14 +332,16 @@ class RabbitMQ:
         return made
 
     async def _make_generation(self) -> Generation:
+        bypass = Bypass()
         try:
-            connection = await connect(self._address, self.settings, self._context)
+            with bypass.open():
+                connection = await connect(self._address, self.settings, self._context)
         except ConfigurationError as error:
             if self.generation == 0:
                 raise
             # It logged in before: a broker that is starting refuses logins and virtual hosts for a while.
             raise TransportError(str(error)) from error
-        generation = Generation(connection, self.settings, self._count_late)
+        generation = Generation(connection, bypass, self.settings, self._count_late)
         try:
             async with asyncio.timeout(self.settings.connect_timeout):
                 await self.topology.establish(connection)

@@ -13,6 +13,7 @@ import hashlib
 import struct
 from typing import Any, Self
 
+from pamqp import decode
 from pamqp.commands import Basic
 from pamqp.header import ContentHeader
 
@@ -20,6 +21,8 @@ from pamqp.header import ContentHeader
 MARK = "x-inbox-unreadable"
 
 _HEADER = struct.Struct(">HHQ")  # class id, weight, body size: AMQP 0-9-1, 4.2.6.1
+_LENGTH = struct.Struct(">I")  # of a table or an array: AMQP 0-9-1, 4.2.5.5
+_FLAGS = struct.Struct(">H")  # which properties are there: AMQP 0-9-1, 4.2.6.1
 _TAG_AND_FLAG = struct.Struct(">QB")  # delivery tag, redelivered: AMQP 0-9-1, basic.deliver
 
 
@@ -56,6 +59,7 @@ def install() -> None:
     """Wrap pamqp's parsers, once for the process. Called by every transport that opens."""
     if not getattr(ContentHeader.unmarshal, "_inbox", False):
         _wrap_content_header()
+        _wrap_field_array()
         _wrap_deliver()
 
 
@@ -64,6 +68,7 @@ def _wrap_content_header() -> None:
 
     def unmarshal(self: ContentHeader, data: bytes) -> None:
         try:
+            _require_one_word(data)
             parse(self, data)
         except Exception:  # noqa: BLE001 - whatever is raised here kills the connection
             # Shorter than the fixed part, and nobody knows how long the body is: then it must die.
@@ -72,6 +77,28 @@ def _wrap_content_header() -> None:
 
     unmarshal._inbox = True  # type: ignore[attr-defined]  # noqa: SLF001 - our own mark
     ContentHeader.unmarshal = unmarshal  # type: ignore[method-assign]
+
+
+def _require_one_word(data: bytes) -> None:
+    """No property of AMQP 0-9-1 needs a second word of flags, and before version 4 pamqp never comes back from one.
+
+    Raises:
+        ValueError, struct.error: there is one, or not even the first.
+    """
+    if _FLAGS.unpack_from(data, _HEADER.size)[0] & 1:
+        raise ValueError("a second word of flags")
+
+
+def _wrap_field_array() -> None:
+    """Before version 4 pamqp reads an array that says it is longer than the frame for ever, and keeps all of it."""
+    parse = decode.TABLE_MAPPING[b"A"]
+
+    def field_array(value: bytes) -> tuple[int, Any]:
+        if _LENGTH.unpack_from(value)[0] > len(value) - _LENGTH.size:
+            raise ValueError("an array longer than the frame")
+        return parse(value)
+
+    decode.TABLE_MAPPING[b"A"] = field_array
 
 
 def _wrap_deliver() -> None:
