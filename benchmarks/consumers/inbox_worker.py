@@ -26,6 +26,7 @@ from inbox.adapters.mysql.store import MySQLStore
 from inbox.adapters.rabbitmq.consumer import Receipt
 from inbox.core.delivery import Delivery
 from inbox.ports import Probe, Sink
+from inbox.runtime.worker import set_loaded_aside
 from inbox.units.lanes import LanePool
 
 
@@ -143,7 +144,7 @@ async def consume(job: Job, meter: Meter) -> None:
     """Run until the last delivery is acknowledged."""
     logging.basicConfig(level=logging.ERROR)
     inbox = make(job, meter)
-    running = asyncio.create_task(inbox.run())
+    running = asyncio.create_task(inbox.run(started=set_loaded_aside))  # as `inbox run` does
     done = asyncio.create_task(meter.done.wait())
     await asyncio.wait({running, done}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -46,7 +47,7 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None, loop:
 
     A handler that blocks the event loop cannot be cancelled, nor can a thread that one has left behind:
     past the patience the process ends hard, with the handlers named that still run. What they did in
-    their units is undone by the server.
+    their units is undone by the server. When consuming begins, what is loaded is set aside (`set_loaded_aside`).
 
     Args:
         inbox: what to run; it runs once.
@@ -59,6 +60,7 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None, loop:
     has_started = threading.Event()
 
     def on_start() -> None:
+        set_loaded_aside()
         has_started.set()
         if started is not None:
             started()
@@ -77,7 +79,19 @@ def run_worker(inbox: Inbox, *, started: Callable[[], None] | None = None, loop:
         told = fact("defect", error=name, place=place)
         log.error("stopped by a defect: %s at %s", name, place, extra=told)  # noqa: TRY400 - its text could be a payload's
         return Exit.FAILED
+    finally:
+        gc.unfreeze()
     return Exit.STOPPED
+
+
+def set_loaded_aside() -> None:
+    """Have what is there by now, modules above all, left out of every later garbage collection.
+
+    Python walks all of it again and again while many events are in hand, which costs an event of a batch a tenth of its
+    time or more. What nobody refers to any more is freed as ever; only its cycles stay (Python manual, `gc.freeze`).
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _run(inbox: Inbox, started: Callable[[], None], kind: EventLoop) -> None:

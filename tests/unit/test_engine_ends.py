@@ -73,6 +73,19 @@ def test_a_signal_after_the_run_changes_nothing(monkeypatch: pytest.MonkeyPatch)
     assert run_worker(engine.inbox, started=stop_me) is Exit.STOPPED
 
 
+def test_what_is_loaded_is_left_out_of_collections_for_as_long_as_a_worker_consumes() -> None:
+    engine, set_aside = Engine(), list[int]()
+    engine.handle(apply)
+
+    def look() -> None:
+        set_aside.append(gc.get_freeze_count())
+        engine.inbox.stop()
+
+    assert run_worker(engine.inbox, started=look) is Exit.STOPPED
+    assert set_aside[0] > 10_000
+    assert gc.get_freeze_count() == 0
+
+
 def test_a_flood_of_signals_stops_it_as_one_does() -> None:
     engine = Engine()
     engine.handle(apply)
