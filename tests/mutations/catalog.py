@@ -166,14 +166,14 @@ MUTATIONS = (
         (
             Hunk(
                 _UNIT,
-                "            await self.lane.driver.own(self._sql.insert(record))\n            if",
+                "            await self.lane.driver.own_done(self._sql.insert(record))\n            if",
                 "            self._late = record\n            if",
             ),
             Hunk(
                 _UNIT,
-                '                await self.lane.driver.own(b"COMMIT", ',
-                "                await self.lane.driver.own(self._sql.insert(self._late))\n"
-                '                await self.lane.driver.own(b"COMMIT", ',
+                '                await self.lane.driver.own_done(b"COMMIT", ',
+                "                await self.lane.driver.own_done(self._sql.insert(self._late))\n"
+                '                await self.lane.driver.own_done(b"COMMIT", ',
             ),
         ),
         f"{_UNKNOWN}::test_the_answer_is_lost[aiomysql-PAIR]",
@@ -214,7 +214,7 @@ MUTATIONS = (
         (
             Hunk(
                 _UNIT,
-                '                    await driver.own(b"ROLLBACK")\n                await self._put_back()',
+                '                    await driver.own_done(b"ROLLBACK")\n                await self._put_back()',
                 "                    pass\n                await self._put_back()",
             ),
         ),

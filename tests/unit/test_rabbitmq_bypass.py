@@ -193,6 +193,22 @@ async def test_a_header_that_does_not_say_how_long_the_body_is_ends_the_connecti
     assert wire.taken == []
 
 
+@pytest.mark.parametrize("order", [[0, 0], [0, 2], [0, 1, 1], [0, 1, 0]], ids=str)
+async def test_frames_out_of_order_end_the_connection(wire: Wire, order: list[int]) -> None:
+    frames = frames_of(delivery(b"x"))
+    wire.reader.feed_data(b"".join(frames[number] for number in order))
+    with pytest.raises(ValueError, match="out of order"):
+        await wire.frame()
+    assert wire.taken == []
+
+
+async def test_a_channel_that_is_closed_amid_a_delivery_is_closed(wire: Wire) -> None:
+    beginning = b"".join(frames_of(delivery(b"x"))[:2])
+    wire.reader.feed_data(beginning + frame.marshal(commands.Channel.Close(404, "gone", 0, 0), OURS))
+    assert await wire.frame() == (OURS, "Channel.Close")
+    assert wire.taken == []
+
+
 async def test_whoever_connects_elsewhere_gets_the_librarys_own() -> None:
     Wire()
     reader = asyncio.StreamReader()

@@ -12,7 +12,7 @@ import asyncio
 import struct
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import aiormq.connection
 
@@ -96,29 +96,43 @@ class _Channel:
         self._left = 0
 
     def takes(self, kind: int, payload: bytes) -> bool:
-        """See `Bypass.takes`. Between the frames of a delivery its channel has no others (AMQP 0-9-1, 4.2.6)."""
-        if kind == _BODY and self._content is not None:
-            self._pieces.append(payload)
-            self._left -= len(payload)
-        elif kind == _HEADER and self._deliver is not None:
-            self._content = content_of(payload)
-            self._left = self._content.size
-        elif kind == _METHOD and payload.startswith(DELIVER):
+        """See `Bypass.takes`.
+
+        Raises:
+            ValueError: the frames are in another order than AMQP 0-9-1, 4.2.6, has them in. The connection ends with
+                it: nobody could tell any more which body is whose.
+        """
+        if kind == _METHOD:
+            if not payload.startswith(DELIVER):
+                return False
+            _require(self._deliver is None)
             self._deliver = payload
             return True
-        else:
+        if self._deliver is None:
             return False
+        if kind == _HEADER:
+            _require(self._content is None)
+            content = self._content = content_of(payload)
+            self._left = content.size
+        else:
+            _require(kind == _BODY and self._content is not None)
+            content = cast("Content", self._content)
+            self._pieces.append(payload)
+            self._left -= len(payload)
         if self._left <= 0:
-            self._hand_over()
+            self._hand_over(self._deliver, content)
         return True
 
-    def _hand_over(self) -> None:
-        deliver, content, pieces = self._deliver, self._content, self._pieces
-        assert deliver is not None  # noqa: S101 - the frame before
-        assert content is not None  # noqa: S101 - the frame before
+    def _hand_over(self, deliver: bytes, content: Content) -> None:
+        pieces = self._pieces
         self._deliver, self._content, self._pieces = None, None, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         self._sink(Message(route_of(deliver), content, body))
+
+
+def _require(is_next: bool) -> None:
+    if not is_next:
+        raise ValueError("the frames of a delivery are out of order")
 
 
 _BYPASS: ContextVar[Bypass | None] = ContextVar("inbox_bypass", default=None)
