@@ -149,7 +149,7 @@ class LaneUnit(ABC, Generic[LaneT]):
         if self.lane.driver.is_busy:
             guard.tripped = True
             guard.undo("returned while a task of its own was waiting for a statement: await its tasks first")
-        elif guard.doom is None and self._is_unread:
+        elif guard.doom is None:
             await self._drain()
         if not self.lane.is_whole:
             guard.tripped = True
@@ -177,13 +177,8 @@ class LaneUnit(ABC, Generic[LaneT]):
             raise Contended("a handler before it left something on the session")
         self._stage = Stage.CLAIMED
 
-    @property
-    def _is_unread(self) -> bool:
-        """Whether the handler asked for what it did not read."""
-        return False
-
     async def _drain(self) -> None:
-        """Read it."""
+        """Read what the handler asked for and did not read."""
 
     # -------------------------------------------------------------- the end
     async def commit(self) -> None:

@@ -98,12 +98,9 @@ class Unit(LaneUnit["Lane"]):
         return Claim.CONFLICT if record.contradicts(*rows[0]) else Claim.DUPLICATE
 
     # -------------------------------------------------------------- the handler
-    @property
-    def _is_unread(self) -> bool:
-        return self.lane.driver.is_unread
-
     async def _drain(self) -> None:
-        await self.lane.driver.drain()
+        if self.lane.driver.is_unread:
+            await self.lane.driver.drain()
 
     async def forget(self, key: bytes) -> None:
         """See `inbox.ports.UnitOfWork.forget`."""
