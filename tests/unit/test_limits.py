@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -12,6 +13,15 @@ from inbox.units.limits import TimeLimits
 
 async def forever() -> None:
     await asyncio.Event().wait()
+
+
+async def cancelled_inside(limited: Coroutine[Any, Any, None], inside: asyncio.Event) -> None:
+    """Cancel it once it is inside; it must end by that."""
+    task = asyncio.create_task(limited)
+    await inside.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_what_takes_too_long_is_cancelled_and_said_to_have() -> None:
@@ -83,11 +93,7 @@ async def test_a_cancellation_from_elsewhere_stays_one() -> None:
             inside.set()
             await forever()
 
-    task = asyncio.create_task(limited())
-    await inside.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled_inside(limited(), inside)
 
 
 async def test_a_cancellation_that_came_before_the_time_was_over_goes_on() -> None:
@@ -101,11 +107,7 @@ async def test_a_cancellation_that_came_before_the_time_was_over_goes_on() -> No
             except asyncio.CancelledError:
                 await forever()  # slow to leave, so that the time ends too
 
-    task = asyncio.create_task(limited())
-    await inside.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    await cancelled_inside(limited(), inside)
 
 
 async def test_an_error_after_the_time_is_that_error() -> None:

@@ -81,8 +81,8 @@ def scenario(
     tell = None
     if point is not None:
         if point.command in lab.queue.never:
-            # No worker can come to it over this transport, so nothing of theirs is left untried, also under `strict`.
-            pytest.skip(f"{point} is no point over {lab.queue.name}")
+            said = f"{point} is no point over {lab.queue.name}"
+            pytest.skip(said)  # no worker can come to it there, so nothing is left untried, also under `strict`
         known = reached.setdefault(known.test, known)
         tell = _teller(request, lab, known)
         if known.passed and str(point) not in known.passed:
